@@ -1,0 +1,42 @@
+# Every target sets up what it needs: an own .venv with pinned packages, and Java.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: help setup run check test test-unit test-spark bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## own .venv with pinned packages; Java 17+ found or installed
+	@bash scripts/ensure-java.sh
+
+$(STAMP): pyproject.toml
+	@bash scripts/make-venv.sh "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+run: setup ## 30 s of the built-in workload through Spark into ./out
+	@$(BIN)/tidegate run --source "workload://sysbench?tables=10&rows=1000000&seed=1" --sink "file://$(CURDIR)/out" --duration 30s
+
+check: setup ## ruff and mypy --strict
+	@$(BIN)/ruff check src tests examples
+	@$(BIN)/ruff format --check src tests examples
+	@$(BIN)/mypy
+
+test: setup ## all tests (and the checks before them)
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/pytest -q
+
+test-unit: setup ## the tests without Spark, in seconds
+	@$(BIN)/pytest -q tests/unit
+
+test-spark: setup ## the tests with a real Spark session
+	@$(BIN)/pytest -q tests/spark tests/e2e
+
+bench: setup ## throughput, wake and hot-table, one after the other
+	@for name in throughput wake hot-table; do $(BIN)/tidegate bench $$name || exit 1; done
+
+clean: ## remove what run and bench made (not .venv)
+	@rm -rf out bench-data

@@ -1,0 +1,203 @@
+"""Dispatchers, their queues of accepted items, and the lanes their files go to; all columnar.
+
+A dispatcher is one ordered stream of changes, (table id, span). Its queue holds accepted items in (commit_ts, seq)
+order as a linked list through the item columns, so that queues of very different lengths cost only what they hold.
+A lane is one index path: file number, date and the in-flight flag belong to it. Invariants:
+1. Items of a queue never overlap and never decrease.
+2. A slot is either free, queued in exactly one queue, or planned in exactly one landing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegate.control.checkpoint import NOTHING_PENDING
+from tidegate.control.columns import Columns, Ints, Keys, Numbers, group_starts
+
+END = -1  # no next item
+
+
+class Items(Columns):
+    """Accepted items. A free slot has `first_ts` at the greatest value, so the smallest pending ts is a plain minimum."""
+
+    _dtypes = {  # noqa: RUF012
+        "dispatcher": np.int32, "version": np.int64, "layout": np.int64, "first_ts": np.int64, "first_seq": np.int64,
+        "last_ts": np.int64, "last_seq": np.int64, "rows": np.int64, "segment": np.int32, "offset": np.int64,
+        "length": np.int64, "accepted": np.float64, "batch": np.int64, "next": np.int64,
+    }  # fmt: skip
+    dispatcher: Ints
+    version: Ints
+    layout: Ints
+    first_ts: Ints
+    first_seq: Ints
+    last_ts: Ints
+    last_seq: Ints
+    rows: Ints
+    segment: Ints
+    offset: Ints
+    length: Ints
+    accepted: NDArray[np.float64]
+    batch: Ints
+    next: Ints
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._free: list[Numbers] = []
+
+    def allocate(self, count: int) -> Numbers:
+        taken: list[Numbers] = []
+        while self._free and count:
+            slots = self._free.pop()
+            if len(slots) > count:
+                self._free.append(slots[count:])
+                slots = slots[:count]
+            taken.append(slots)
+            count -= len(slots)
+        if count:
+            taken.append(self.extend(count))
+        return np.concatenate(taken) if taken else np.zeros(0, np.int64)
+
+    def free(self, slots: Numbers) -> None:
+        self.first_ts[slots] = NOTHING_PENDING
+        if len(slots):
+            self._free.append(slots.copy())
+
+    def first_pending_ts(self) -> int:
+        return int(self.first_ts[: self.size].min(initial=NOTHING_PENDING))
+
+
+class Dispatchers(Columns):
+    _dtypes = {  # noqa: RUF012
+        "table_id": np.int64, "span": np.int32, "logical_id": np.int64, "lane": np.int32, "version": np.int64,
+        "accepted_ts": np.int64, "accepted_seq": np.int64, "durable_ts": np.int64, "durable_seq": np.int64,
+        "head": np.int64, "tail": np.int64, "bytes": np.int64, "oldest": np.float64, "unacked": np.int64,
+    }  # fmt: skip
+    table_id: Ints
+    span: Ints
+    logical_id: Ints
+    lane: Ints
+    version: Ints
+    accepted_ts: Ints
+    accepted_seq: Ints
+    durable_ts: Ints
+    durable_seq: Ints
+    head: Ints
+    tail: Ints
+    bytes: Ints
+    oldest: NDArray[np.float64]
+    unacked: Ints
+
+
+class Lanes(Columns):
+    """`date` is a number like 20260131 (0 without date), `schema_version` the version whose schema file stands."""
+
+    _dtypes = {  # noqa: RUF012
+        "number": np.int64, "date": np.int64, "version": np.int64, "schema_version": np.int64, "busy": np.bool_,
+    }  # fmt: skip
+    number: Ints
+    date: Ints
+    version: Ints
+    schema_version: Ints
+    busy: NDArray[np.bool_]
+
+
+@dataclass
+class Queues:
+    """The items of all dispatchers, and the dispatchers themselves."""
+
+    shared_lanes: bool = False  # partitions without separator share the lane of their logical table
+    items: Items = field(default_factory=Items)
+    dispatchers: Dispatchers = field(default_factory=Dispatchers)
+    lanes: Lanes = field(default_factory=Lanes)
+    schema_names: list[str] = field(default_factory=list)
+    table_names: list[str] = field(default_factory=list)
+    queued: int = 0
+    active: int = 0
+    _keys: Keys = field(default_factory=Keys)
+    _lane_keys: Keys = field(default_factory=Keys)
+    _interned: dict[str, str] = field(default_factory=dict)
+
+    def name(self, number: int) -> str:
+        return f"{self.schema_names[number]}.{self.table_names[number]}"
+
+    def find(self, table_id: Ints, span: Ints) -> Numbers:
+        return self._keys.find(table_id, span)
+
+    def number(self, table_id: Ints, span: Ints, logical_id: Ints) -> Numbers:
+        """Dense numbers of these dispatchers; unknown ones are added, nameless until `rename`."""
+        numbers, first_at = self._keys.numbers(table_id, span)
+        if len(first_at):
+            self._add(table_id[first_at], span[first_at], logical_id[first_at])
+        return numbers
+
+    def _add(self, table_id: Ints, span: Ints, logical_id: Ints) -> None:
+        new, ds = self.dispatchers.extend(len(table_id)), self.dispatchers
+        ds.table_id[new], ds.span[new], ds.logical_id[new] = table_id, span, logical_id
+        ds.head[new] = ds.tail[new] = END
+        ds.accepted_ts[new] = ds.durable_ts[new] = -1
+        owner = logical_id if self.shared_lanes else table_id
+        lanes, first_at = self._lane_keys.numbers(owner, span)
+        self.lanes.extend(len(first_at))
+        ds.lane[new] = lanes
+        self.schema_names.extend([""] * len(table_id))
+        self.table_names.extend([""] * len(table_id))
+
+    def rename(self, number: int, schema_name: str, table_name: str) -> None:
+        """A table's name stands with its version: a new version may bring a new name."""
+        self.table_names[number] = table_name
+        self.schema_names[number] = self._interned.setdefault(schema_name, schema_name)
+
+    def append(self, slots: Numbers, dispatcher: Numbers) -> Numbers:
+        """Queue items that stand in dispatcher and sequence order; returns the dispatchers that were empty before."""
+        items, ds = self.items, self.dispatchers
+        starts = group_starts(dispatcher)
+        ends = np.append(starts[1:], len(slots)) - 1
+        items.next[slots[:-1]] = slots[1:]
+        items.next[slots[ends]] = END
+        owners = dispatcher[starts]
+        was_empty = ds.head[owners] == END
+        ds.head[owners[was_empty]] = slots[starts[was_empty]]
+        ds.oldest[owners[was_empty]] = items.accepted[slots[starts[was_empty]]]
+        filled = ~was_empty
+        items.next[ds.tail[owners[filled]]] = slots[starts[filled]]
+        ds.tail[owners] = slots[ends]
+        ds.bytes[owners] += np.add.reduceat(items.length[slots], starts) if len(slots) else 0
+        self.queued += len(slots)
+        self.active += int(was_empty.sum())
+        return owners[was_empty]
+
+    def walk(self, dispatcher: Numbers) -> tuple[Numbers, Ints]:
+        """All queued items of these dispatchers: (slots, position in `dispatcher`), grouped and in order."""
+        at = np.arange(len(dispatcher), dtype=np.int64)
+        cursor = self.dispatchers.head[dispatcher]
+        slots: list[Numbers] = []
+        owners: list[Ints] = []
+        while len(cursor):
+            there = cursor != END
+            cursor, at = cursor[there], at[there]
+            slots.append(cursor)
+            owners.append(at)
+            cursor = self.items.next[cursor]
+        if not slots:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        all_slots, all_owners = np.concatenate(slots), np.concatenate(owners)
+        order = np.argsort(all_owners, kind="stable")
+        return all_slots[order], all_owners[order]
+
+    def remove_front(self, dispatcher: Numbers, slots: Numbers, owner_at: Ints) -> None:
+        """Take the first items of each queue out; `slots` are grouped by `owner_at`, a position in `dispatcher`."""
+        items, ds = self.items, self.dispatchers
+        starts = group_starts(owner_at)
+        ends = np.append(starts[1:], len(slots)) - 1
+        owners = dispatcher[owner_at[starts]]
+        head = items.next[slots[ends]]
+        ds.head[owners] = head
+        ds.tail[owners[head == END]] = END
+        ds.bytes[owners] -= np.add.reduceat(items.length[slots], starts)
+        left = head != END
+        ds.oldest[owners[left]] = items.accepted[head[left]]
+        self.queued -= len(slots)
+        self.active -= int((~left).sum())

@@ -1,0 +1,341 @@
+"""The flush planner: which files to land now, and why.
+
+A dispatcher is due when its queue holds a file's worth (`size`), when its oldest change has waited long enough since
+it was accepted (`interval`, or `delay` where max-flush-delay is the shorter bound), when the spool is under pressure
+(the largest first), or when the changefeed closes. The planner visits the dispatchers that became active or due, never
+all of them. Invariants:
+1. A file holds whole items of one dispatcher and version, in order, as close to `file_size_bytes` as the items allow;
+   items of one transaction stay in one file unless together they exceed it.
+2. A lane has at most one landing under way; a date never goes back; a new date or version starts its numbers at 1.
+3. What failed is planned again alone, with the same files under the same numbers, after a pause that grows.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegate.control.checkpoint import NOTHING_PENDING
+from tidegate.control.columns import Ints, Numbers, group_starts
+from tidegate.control.dispatcher import Queues
+from tidegate.control.spool import Spool
+
+MIB = 1 << 20
+REASONS = (
+    "size", "interval", "delay", "ddl", "bytes_cap", "fanout", "pressure", "oversized", "close", "error",
+)  # fmt: skip
+_AGE_LEAD = (
+    0.1  # start an age flush this share of the bound early, at most half a second, so that it is durable by the bound
+)
+_RETRY_FIRST_S, _RETRY_MOST_S = 1.0, 60.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    file_size_bytes: int = 64 * MIB
+    flush_interval_s: float = 5.0
+    max_flush_delay_s: float | None = None
+    round_bytes: int = 512 * MIB
+    round_tables: int = 20_000
+    round_seconds: float = 1.0
+    spool_max_bytes: int = 10 << 30
+    dispatcher_share: float = 1 / 8
+
+    @property
+    def age_bound_s(self) -> float:
+        delay = self.max_flush_delay_s
+        bound = self.flush_interval_s if delay is None else min(delay, self.flush_interval_s)
+        return bound - min(bound * _AGE_LEAD, 0.5)
+
+    @property
+    def age_reason(self) -> str:
+        delay = self.max_flush_delay_s
+        return "delay" if delay is not None and delay < self.flush_interval_s else "interval"
+
+
+@dataclass(frozen=True)
+class Round:
+    """Files to land together. `slots` lists the items of all files, file i has `slots[bounds[i]:bounds[i + 1]]`.
+
+    Files of one lane are consecutive, in order, and share version and date.
+    """
+
+    id: int
+    plan: Ints  # a number for each file that stays the same when it is tried again
+    slots: Numbers
+    bounds: Ints
+    dispatcher: Numbers
+    lane: Numbers
+    number: Ints
+    version: Ints
+    date: Ints
+    bytes: Ints
+    reason: NDArray[np.str_]
+    schema: NDArray[np.bool_]  # the schema file of this version must be put first
+    attempt: int = 0
+
+    def __len__(self) -> int:
+        return len(self.lane)
+
+    def files(self, keep: NDArray[np.bool_], round_id: int) -> Round:
+        """The same round with only the files kept, under another id and as one more attempt."""
+        counts = np.diff(self.bounds)
+        slots = self.slots[np.repeat(keep, counts)]
+        bounds = np.concatenate(([0], np.cumsum(counts[keep])))
+        reason = np.full(int(keep.sum()), "error")
+        return Round(
+            round_id, self.plan[keep], slots, bounds, self.dispatcher[keep], self.lane[keep], self.number[keep], self.version[keep],
+            self.date[keep], self.bytes[keep], reason, self.schema[keep], self.attempt + 1,
+        )  # fmt: skip
+
+
+@dataclass
+class Planner:
+    limits: Limits
+    queues: Queues
+    closing: bool = False
+    bytes_per_s: float = 128.0 * MIB  # measured speed of landing, so that a round takes about `round_seconds`
+    files_per_s: float = 1_000.0
+    planned_bytes: int = 0  # in rounds under way or waiting to be tried again
+    visited: int = 0  # dispatchers looked at so far: follows the active ones, not the known ones
+    _ages: list[tuple[float, int, Numbers]] = field(default_factory=list)
+    _age_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    _size_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    _retries: list[tuple[float, int, Round]] = field(default_factory=list)
+    _pushed: int = 0
+    _rounds: int = 0
+    _plans: int = 0
+
+    def activated(self, dispatcher: Numbers, accepted: float) -> None:
+        """These queues were empty and hold something since `accepted`."""
+        self._push(dispatcher, accepted + self.limits.age_bound_s)
+
+    def grown(self, dispatcher: Numbers) -> None:
+        """These queues hold more than before."""
+        full = dispatcher[self.queues.dispatchers.bytes[dispatcher] >= self.limits.file_size_bytes]
+        if len(full):
+            self._size_due = np.union1d(self._size_due, full)
+
+    def landed(self, lanes: Numbers, dispatcher: Numbers, landed_bytes: int) -> None:
+        """All files of these lanes landed, so the lanes are free and what stands in their queues may be due."""
+        self.queues.lanes.busy[lanes] = False
+        self.planned_bytes -= landed_bytes
+        left = dispatcher[self.queues.dispatchers.head[dispatcher] >= 0]
+        self.grown(left)
+        for due in np.unique(self.queues.dispatchers.oldest[left]):
+            self.activated(left[self.queues.dispatchers.oldest[left] == due], float(due))
+
+    def failed(self, round_: Round, keep: NDArray[np.bool_], now: float) -> None:
+        """The kept files did not land: each lane's are planned again alone after a pause."""
+        pause = min(_RETRY_FIRST_S * 2**round_.attempt, _RETRY_MOST_S)
+        for lane in np.unique(round_.lane[keep]):
+            self._rounds += 1
+            again = round_.files(keep & (round_.lane == lane), self._rounds)
+            heapq.heappush(self._retries, (now + pause, self._rounds, again))
+
+    @property
+    def retrying(self) -> list[Round]:
+        return [round_ for _, _, round_ in self._retries]
+
+    def plan(self, now: float, date: int, spool: Spool) -> Round | None:
+        """The next round, or None when nothing is due. Order: what failed, age, size, pressure."""
+        if self._retries and (self._retries[0][0] <= now or self.closing):
+            return heapq.heappop(self._retries)[2]
+        self._collect_due(now)
+        for candidates, reason, whole in self._due(spool):
+            ready = self._ready(candidates)
+            if len(ready):
+                return self._round(ready, reason, date, whole)
+        return None
+
+    def next_due(self, now: float) -> float:
+        """Seconds until something may become due by age or retry."""
+        ages = self._ages[0][0] if self._ages else now + 60.0
+        retries = self._retries[0][0] if self._retries else now + 60.0
+        return max(0.0, min(ages, retries) - now)
+
+    def _due(self, spool: Spool) -> list[tuple[Numbers, str, bool]]:
+        if self.closing:
+            return [(self._all_active(), "close", True)]
+        pressed = self._pressed(spool) if spool.under_pressure() else np.zeros(0, np.int64)
+        return [
+            (self._age_due, self.limits.age_reason, True),
+            (self._size_due, "size", False),
+            (pressed, "pressure", True),
+        ]
+
+    def _all_active(self) -> Numbers:
+        """Dispatchers with a queue: each has an entry by age, or is due already."""
+        known = np.unique(np.concatenate([self._age_due, self._size_due, *(numbers for _, _, numbers in self._ages)]))
+        self.visited += len(known)
+        return known[self.queues.dispatchers.head[known] >= 0]
+
+    def _push(self, dispatcher: Numbers, due: float) -> None:
+        if len(dispatcher):
+            self._pushed += 1
+            heapq.heappush(self._ages, (due, self._pushed, dispatcher))
+
+    def _collect_due(self, now: float) -> None:
+        """Move what has come of age from the heap to `_age_due`; a queue flushed since then has an entry of its own."""
+        ds, bound = self.queues.dispatchers, self.limits.age_bound_s
+        while self._ages and self._ages[0][0] <= now:
+            _, _, numbers = heapq.heappop(self._ages)
+            self.visited += len(numbers)
+            due = numbers[(ds.head[numbers] >= 0) & (ds.oldest[numbers] + bound <= now + 1e-6)]
+            self._age_due = np.concatenate([self._age_due, due])
+
+    def _ready(self, candidates: Numbers) -> Numbers:
+        """Candidates that hold something and whose lane is free; of several in one lane only the first."""
+        ds = self.queues.dispatchers
+        free = candidates[(ds.head[candidates] >= 0) & ~self.queues.lanes.busy[ds.lane[candidates]]]
+        _, first = np.unique(ds.lane[free], return_index=True)
+        return free[np.sort(first)]
+
+    def _pressed(self, spool: Spool) -> Numbers:
+        """Dispatchers to land early: the largest, or those that pin nearly empty segments."""
+        ds, items = self.queues.dispatchers, self.queues.items
+        wanted = spool.excess() - self.planned_bytes
+        if wanted <= 0:
+            return np.zeros(0, np.int64)
+        if spool.pinned_share() < 0.5:
+            live = np.flatnonzero(items.first_ts[: items.size] != NOTHING_PENDING)
+            pinning = live[np.isin(items.segment[live], spool.emptiest(wanted))]
+            owners = np.unique(items.dispatcher[pinning]).astype(np.int64)
+            return owners[ds.head[owners] >= 0]
+        active = self._all_active()
+        largest = active[np.argsort(-ds.bytes[active], kind="stable")]
+        enough = int(np.searchsorted(np.cumsum(ds.bytes[largest]), wanted)) + 1
+        return largest[:enough]
+
+    def _round(self, ready: Numbers, reason: str, date: int, whole: bool) -> Round:
+        """Cut the queues of these dispatchers into files, up to what one round may take."""
+        taken, reason = self._capped(ready, reason)
+        slots, owner_at = self.queues.walk(taken)
+        self.visited += len(taken)
+        keep = self._first_version(slots, owner_at)
+        ended = np.isin(owner_at[keep], owner_at[~keep])  # a newer version follows: these files will not grow
+        slots, owner_at = slots[keep], owner_at[keep]
+        file_of, complete = self._cut(slots, owner_at)
+        if not whole:  # a size flush leaves the last, incomplete file of each queue to grow
+            keep = complete | ended
+            slots, owner_at, file_of = slots[keep], owner_at[keep], file_of[keep]
+        keep = self._within_bytes(slots, file_of)
+        slots, owner_at, file_of = slots[keep], owner_at[keep], file_of[keep]
+        self.queues.remove_front(taken, slots, owner_at)
+        self._forget(taken)
+        return self._number(taken, slots, owner_at, file_of, reason, date)
+
+    def _capped(self, ready: Numbers, reason: str) -> tuple[Numbers, str]:
+        """As many dispatchers as the caps and the measured speed allow, at least one."""
+        limits, most_bytes = self.limits, self._most_bytes()
+        most_files = min(limits.round_tables, max(64, int(self.files_per_s * limits.round_seconds)))
+        within = np.cumsum(self.queues.dispatchers.bytes[ready]) <= most_bytes
+        count = max(1, min(int(within.sum()), most_files))
+        if count < len(ready) and reason in ("interval", "delay", "close"):
+            if count == limits.round_tables:
+                reason = "fanout"
+            elif most_bytes == limits.round_bytes and count < most_files:
+                reason = "bytes_cap"
+        return ready[:count], reason
+
+    def _most_bytes(self) -> int:
+        paced = int(self.bytes_per_s * self.limits.round_seconds)
+        return min(self.limits.round_bytes, max(paced, self.limits.file_size_bytes))
+
+    def _within_bytes(self, slots: Numbers, file_of: Ints) -> NDArray[np.bool_]:
+        """Items of the files that one round may take: one queue alone can hold more than that."""
+        starts = group_starts(file_of)
+        sizes = np.add.reduceat(self.queues.items.length[slots], starts)
+        fits = (np.cumsum(sizes) <= 1.5 * self._most_bytes()) | (np.arange(len(sizes)) == 0)
+        return np.repeat(fits, np.diff(np.append(starts, len(slots))))
+
+    def _first_version(self, slots: Numbers, owner_at: Ints) -> NDArray[np.bool_]:
+        """One landing has one version: keep the items before a queue's first change of version."""
+        starts = group_starts(owner_at)
+        version = self.queues.items.version[slots]
+        head = np.repeat(version[starts], np.diff(np.append(starts, len(slots))))
+        changed = np.cumsum(version != head)
+        return changed - np.repeat(changed[starts], np.diff(np.append(starts, len(slots)))) == 0
+
+    def _cut(self, slots: Numbers, owner_at: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        """File number (within this round) of each item, and whether its file is as large as `file-size` asks."""
+        starts = group_starts(owner_at)
+        ends = np.append(starts[1:], len(slots))
+        length = self.queues.items.length[slots]
+        totals = np.add.reduceat(length, starts)
+        file_of = np.zeros(len(slots), np.int64)
+        complete = np.zeros(len(slots), np.bool_)
+        breaks = np.zeros(len(slots), np.int64)
+        breaks[starts[1:]] = 1
+        for at in np.flatnonzero(totals >= self.limits.file_size_bytes):
+            first, last = int(starts[at]), int(ends[at])
+            cuts = self._cut_queue(slots[first:last], length[first:last])
+            breaks[first + cuts[cuts < last - first]] = 1
+            complete[first : first + int(cuts[-1])] = True
+        file_of = np.cumsum(breaks)
+        return file_of, complete
+
+    def _cut_queue(self, slots: Numbers, length: Ints) -> Ints:
+        """Ends of the complete files of one queue, each the allowed end nearest to `file-size`."""
+        size, items = self.limits.file_size_bytes, self.queues.items
+        ends = np.cumsum(length)
+        # A cut is allowed where the next item begins another transaction.
+        free = np.append(items.first_ts[slots[1:]] != items.last_ts[slots[:-1]], True)
+        free_ends = np.flatnonzero(free)
+        cuts: list[int] = []
+        base = 0
+        while len(ends) and int(ends[-1]) - base >= size:
+            start = cuts[-1] if cuts else 0
+            at = self._nearest(ends[free_ends] - base, size)
+            cut = int(free_ends[at]) + 1
+            if (
+                cut <= start or int(ends[cut - 1]) - base > 2 * size
+            ):  # one transaction larger than a file: cut inside it
+                cut = int(np.searchsorted(ends, base + size)) + 1
+            cuts.append(min(cut, len(ends)))
+            base = int(ends[cuts[-1] - 1])
+        return np.array(cuts or [0], np.int64)
+
+    @staticmethod
+    def _nearest(sizes: Ints, wanted: int) -> int:
+        at = min(int(np.searchsorted(sizes, wanted)), len(sizes) - 1)
+        if at and wanted - int(sizes[at - 1]) <= int(sizes[at]) - wanted and sizes[at - 1] > 0:
+            return at - 1
+        return at
+
+    def _forget(self, taken: Numbers) -> None:
+        self._age_due = self._age_due[~np.isin(self._age_due, taken)]
+        self._size_due = self._size_due[~np.isin(self._size_due, taken)]
+
+    def _number(self, taken: Numbers, slots: Numbers, owner_at: Ints, file_of: Ints, reason: str, date: int) -> Round:
+        """Give the files their lane, date and numbers, and mark the lanes busy."""
+        items, lanes = self.queues.items, self.queues.lanes
+        starts = group_starts(file_of)
+        owners = taken[owner_at[starts]]
+        lane = self.queues.dispatchers.lane[owners].astype(np.int64)
+        version = items.version[slots[starts]]
+        lane_starts = group_starts(lane)
+        heads = lane[lane_starts]
+        dates = np.maximum(lanes.date[heads], date)
+        fresh = (dates != lanes.date[heads]) | (version[lane_starts] != lanes.version[heads])
+        lanes.number[heads[fresh]] = 0
+        lanes.date[heads], lanes.version[heads] = dates, version[lane_starts]
+        counts = np.diff(np.append(lane_starts, len(lane)))
+        within = np.arange(len(lane)) - np.repeat(lane_starts, counts)
+        number = lanes.number[lane] + 1 + within
+        lanes.number[heads] += counts
+        lanes.busy[heads] = True
+        schema = (lanes.schema_version[lane] != version) & (within == 0)
+        sizes = np.add.reduceat(items.length[slots], starts)
+        self.planned_bytes += int(sizes.sum())
+        self._rounds += 1
+        plan = np.arange(self._plans, self._plans + len(lane))
+        self._plans += len(lane)
+        return Round(
+            id=self._rounds, plan=plan, slots=slots, bounds=np.append(starts, len(slots)), dispatcher=owners, lane=lane,
+            number=number, version=version, date=lanes.date[lane], bytes=sizes,
+            reason=np.where(sizes > self.limits.spool_max_bytes, "oversized", reason), schema=schema,
+        )  # fmt: skip

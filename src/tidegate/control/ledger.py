@@ -1,0 +1,237 @@
+"""The ledger: the driver's one account of accepted items, planned files and durable changes.
+
+Facts go in (a batch was accepted, a round answered), actions come out (plan a round, delete segments, hold a table).
+Invariants:
+1. Every accepted item becomes durable exactly once; what encodes to nothing or is a duplicate counts at once.
+2. Items of one dispatcher never overlap and never decrease in (commit_ts, seq).
+3. Neither the checkpoint nor the position passes anything that is not durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidegate.control.checkpoint import Progress
+from tidegate.control.columns import Ints, Numbers, after_or_equal, group_starts
+from tidegate.control.dispatcher import Queues
+from tidegate.control.flush import Limits, Planner, Round
+from tidegate.control.spool import Spool
+from tidegate.errors import BadEvents, BrokenInvariant
+
+
+@dataclass(frozen=True)
+class Accepted:
+    rows: int
+    bytes: int
+    items: int
+    duplicates: int
+    dropped_segments: list[str]
+
+
+@dataclass(frozen=True)
+class Durable:
+    """What a round's answer changed."""
+
+    segments: list[str]  # nothing refers to these any more
+    ages_s: NDArray[np.float64]  # accepted-to-durable time of every item that landed
+    rows: int
+    bytes: int
+
+
+@dataclass
+class Ledger:
+    limits: Limits
+    shared_lanes: bool = False
+    queues: Queues = field(init=False)
+    spool: Spool = field(init=False)
+    planner: Planner = field(init=False)
+    progress: Progress = field(default_factory=Progress)
+    held_tables: set[int] = field(default_factory=set)
+    in_flight: int = 0  # items planned and not yet durable
+    accepted_items: int = 0
+    durable_items: int = 0
+
+    def __post_init__(self) -> None:
+        self.queues = Queues(self.shared_lanes)
+        self.spool = Spool(self.limits.spool_max_bytes)
+        self.planner = Planner(self.limits, self.queues)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is under way: all that was accepted is durable."""
+        return self.queues.queued == 0 and self.in_flight == 0
+
+    # -- accepted ------------------------------------------------------------------------------------------------
+
+    def accept(self, batch: int, items: pa.Table, now: float, end: str | None, resolved_ts: int = 0) -> Accepted:
+        """Take the row items of one batch into the queues; its resolved mark counts from here on.
+
+        Raises BadEvents, and changes nothing, when a source breaks the order of a table.
+        """
+        dispatcher = self.queues.number(
+            _ints(items, "table_id"), _ints(items, "span"), _ints(items, "logical_table_id")
+        )
+        first, last = (
+            (_ints(items, "first_ts"), _ints(items, "first_seq")),
+            (_ints(items, "last_ts"), _ints(items, "last_seq")),
+        )
+        order = np.lexsort((first[1], first[0], dispatcher))
+        stale = self._stale(dispatcher, last)
+        order = order[~stale[order]]
+        self._refuse_disorder(items, dispatcher, first, last, order)
+        self._rename(items, dispatcher, order)
+        segments, dropped = self._open_segments(items, order)
+        slots = self._store(batch, items, now, dispatcher, order, segments)
+        grouped = dispatcher[order]
+        self._mark_accepted(slots, grouped)
+        self.planner.activated(self.queues.append(slots, grouped), now)
+        self.planner.grown(np.unique(grouped))
+        self.progress.accepted(batch, len(slots), end, resolved_ts)
+        self.accepted_items += len(slots)
+        length, rows = self.queues.items.length[slots], self.queues.items.rows[slots]
+        return Accepted(int(rows.sum()), int(length.sum()), len(slots), int(stale.sum()), dropped)
+
+    def _stale(self, dispatcher: Numbers, last: tuple[Ints, Ints]) -> NDArray[np.bool_]:
+        ds = self.queues.dispatchers
+        return after_or_equal(ds.accepted_ts[dispatcher], ds.accepted_seq[dispatcher], *last)
+
+    def _refuse_disorder(
+        self, items: pa.Table, dispatcher: Numbers, first: tuple[Ints, Ints], last: tuple[Ints, Ints], order: Numbers
+    ) -> None:
+        """Each item must begin after the one before it of its dispatcher, and after all accepted before."""
+        ds, owner = self.queues.dispatchers, dispatcher[order]
+        begins = group_starts(owner)
+        before_ts, before_seq = np.roll(last[0][order], 1), np.roll(last[1][order], 1)
+        before_ts[begins], before_seq[begins] = ds.accepted_ts[owner[begins]], ds.accepted_seq[owner[begins]]
+        bad = np.flatnonzero(after_or_equal(before_ts, before_seq, first[0][order], first[1][order]))
+        if len(bad):
+            at = int(order[bad[0]])
+            raise BadEvents(
+                f"table {items['schema_name'][at]}.{items['table_name'][at]}: changes from commit-ts {first[0][at]}, "
+                f"seq {first[1][at]} overlap or precede commit-ts {before_ts[bad[0]]}, seq {before_seq[bad[0]]} that was "
+                "accepted before; the source must hand out each table in (commit_ts, seq) order"
+            )
+
+    def _rename(self, items: pa.Table, dispatcher: Numbers, order: Numbers) -> None:
+        version = _ints(items, "version")
+        ds = self.queues.dispatchers
+        changed = order[version[order] != ds.version[dispatcher[order]]]
+        if not len(changed):
+            return
+        schemas = items["schema_name"].take(pa.array(changed)).to_pylist()
+        tables = items["table_name"].take(pa.array(changed)).to_pylist()
+        for number, schema, table in zip(dispatcher[changed].tolist(), schemas, tables, strict=True):
+            self.queues.rename(number, schema, table)
+        ds.version[dispatcher[changed]] = version[changed]
+
+    def _open_segments(self, items: pa.Table, order: Numbers) -> tuple[Numbers, list[str]]:
+        """Number the segments of the kept items; returns a number per item and the segments that no item refers to."""
+        names = items["segment"].combine_chunks().dictionary_encode()
+        if isinstance(names, pa.ChunkedArray):
+            names = names.combine_chunks()
+        codes = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        paths = names.dictionary.to_pylist()
+        end = np.zeros(len(paths), np.int64)
+        np.maximum.at(end, codes, _ints(items, "offset") + _ints(items, "length"))
+        tier = np.zeros(len(paths), np.int64)
+        tier[codes] = _ints(items, "tier")
+        used = np.unique(codes[order])
+        numbers = np.full(len(paths), -1, np.int64)
+        numbers[used] = self.spool.open_segments([paths[i] for i in used], end[used].tolist(), tier[used].tolist())
+        dropped = [path for i, path in enumerate(paths) if numbers[i] < 0]
+        return numbers[codes], dropped
+
+    def _store(
+        self, batch: int, items: pa.Table, now: float, dispatcher: Numbers, order: Numbers, segments: Numbers
+    ) -> Numbers:
+        table, slots = self.queues.items, self.queues.items.allocate(len(order))
+        for name in ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length"):
+            getattr(table, name)[slots] = _ints(items, name)[order]
+        table.dispatcher[slots], table.segment[slots] = dispatcher[order], segments[order]
+        table.accepted[slots], table.batch[slots] = now, batch
+        self.spool.add_items(segments[order], table.length[slots])
+        return slots
+
+    def _mark_accepted(self, slots: Numbers, dispatcher: Numbers) -> None:
+        items, ds = self.queues.items, self.queues.dispatchers
+        starts = group_starts(dispatcher)
+        ends = np.append(starts[1:], len(slots)) - 1
+        owners = dispatcher[ends]
+        ds.accepted_ts[owners], ds.accepted_seq[owners] = items.last_ts[slots[ends]], items.last_seq[slots[ends]]
+        np.add.at(ds.unacked, dispatcher, items.length[slots])
+        self._hold(owners)
+
+    def _hold(self, dispatcher: Numbers) -> None:
+        """A dispatcher over its share of the spool is held until it is down to half of it."""
+        ds, share = self.queues.dispatchers, self.limits.spool_max_bytes * self.limits.dispatcher_share
+        unacked = ds.unacked[dispatcher]
+        over = dispatcher[unacked > share]
+        self.held_tables.update(ds.table_id[over].tolist())
+        if self.held_tables:
+            self.held_tables.difference_update(ds.table_id[dispatcher[unacked <= share / 2]].tolist())
+
+    # -- durable -------------------------------------------------------------------------------------------------
+
+    def plan(self, now: float, date: int) -> Round | None:
+        round_ = self.planner.plan(now, date, self.spool)
+        if round_ is not None and round_.attempt == 0:
+            self.in_flight += len(round_.slots)
+        return round_
+
+    def receive(self, round_: Round, landed: NDArray[np.bool_], now: float, seconds: float) -> Durable:
+        """A round has answered: what landed is durable; what did not is planned again."""
+        if len(landed) != len(round_):
+            raise BrokenInvariant(f"round {round_.id} has {len(round_)} files but {len(landed)} receipts")
+        lanes = self.queues.lanes
+        put = round_.schema & landed
+        lanes.schema_version[round_.lane[put]] = round_.version[put]
+        durable = self._durable(round_.slots[np.repeat(landed, np.diff(round_.bounds))], now)
+        open_lanes = np.unique(round_.lane[~landed])
+        done = ~np.isin(round_.lane, open_lanes)
+        self.planner.landed(round_.lane[done], np.unique(round_.dispatcher[done]), int(round_.bytes[landed].sum()))
+        if len(open_lanes):
+            self.planner.failed(round_, ~landed, now)
+        self._measure(int(round_.bytes[landed].sum()), int(landed.sum()), seconds)
+        return durable
+
+    def _durable(self, slots: Numbers, now: float) -> Durable:
+        items, ds = self.queues.items, self.queues.dispatchers
+        ages = now - items.accepted[slots]
+        owners = items.dispatcher[slots].astype(np.int64)
+        lengths = items.length[slots]
+        np.subtract.at(ds.unacked, owners, lengths)
+        # Slots come in order, so the last assignment of an owner is its furthest change.
+        ds.durable_ts[owners], ds.durable_seq[owners] = items.last_ts[slots], items.last_seq[slots]
+        freed = self.spool.release_items(items.segment[slots].astype(np.int64), lengths)
+        rows, batches = int(items.rows[slots].sum()), items.batch[slots].copy()
+        items.free(slots)
+        self.progress.durable(batches)
+        self._hold(np.unique(owners))
+        self.in_flight -= len(slots)
+        self.durable_items += len(slots)
+        return Durable(freed, ages, rows, int(lengths.sum()))
+
+    def _measure(self, landed_bytes: int, files: int, seconds: float) -> None:
+        """Learn the speed of landing from rounds large enough to tell."""
+        planner = self.planner
+        if landed_bytes > 16 << 20:
+            planner.bytes_per_s += 0.3 * (landed_bytes / seconds - planner.bytes_per_s)
+        if files >= 50:
+            planner.files_per_s += 0.3 * (files / seconds - planner.files_per_s)
+
+    def source_ended(self) -> None:
+        """Nothing follows what was accepted, so all of it is resolved."""
+        ds = self.queues.dispatchers
+        self.progress.resolved_ts = max(self.progress.resolved_ts, int(ds.accepted_ts[: ds.size].max(initial=0)))
+
+    def checkpoint(self) -> int:
+        return self.progress.advance(self.queues.items.first_pending_ts())
+
+
+def _ints(items: pa.Table, name: str) -> Ints:
+    array: Ints = items[name].to_numpy().astype(np.int64, copy=False)
+    return array

@@ -1,0 +1,128 @@
+"""Byte accounting of the spool: what is occupied, the marks, and whether a wake may go out.
+
+Occupied is what is really there: the bytes of every segment not yet deleted, plus a fixed charge for each item the
+driver keeps. Invariants:
+1. A segment is freed exactly when its last item is released; it is never freed twice.
+2. Above the high mark no wake goes out until the spool is at or below the low mark (hysteresis).
+3. Releasing more than is held is an error, never clamped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidegate.control.columns import Columns, Ints, Numbers
+from tidegate.errors import BrokenInvariant
+
+ITEM_BYTES = 256  # charged for each item, so that the marks also bound the driver's memory
+HIGH_MARK, LOW_MARK = 0.8, 0.6
+TIERS = ("memory", "disk")
+
+
+class _Segments(Columns):
+    _dtypes = {"refs": np.int64, "bytes": np.int64, "live": np.int64, "tier": np.int8}  # noqa: RUF012
+    refs: Ints
+    bytes: Ints
+    live: Ints
+    tier: Ints
+
+
+@dataclass
+class Spool:
+    """`Spool(max_bytes=10 << 30)`: marks at 8 GiB and 6 GiB."""
+
+    max_bytes: int
+    tier_bytes: list[int] = field(default_factory=lambda: [0, 0])
+    items: int = 0
+    starved: bool = False  # the disk under the spool is nearly full: counts as above the high mark
+    _over: bool = False
+    _paths: dict[int, str] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _free: list[int] = field(default_factory=list)
+    _segments: _Segments = field(default_factory=_Segments)
+
+    @property
+    def high_mark(self) -> int:
+        return int(self.max_bytes * HIGH_MARK)
+
+    @property
+    def low_mark(self) -> int:
+        return int(self.max_bytes * LOW_MARK)
+
+    @property
+    def held(self) -> int:
+        return sum(self.tier_bytes) + ITEM_BYTES * self.items
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._paths)
+
+    def path(self, number: int) -> str:
+        return self._paths[number]
+
+    def open_segments(self, paths: list[str], sizes: list[int], tiers: list[int]) -> Numbers:
+        """Count new segments as occupied; returns their numbers. Numbers of freed segments are used again."""
+        numbers = np.empty(len(paths), np.int64)
+        for i, (path, size, tier) in enumerate(zip(paths, sizes, tiers, strict=True)):
+            if path in self._numbers:
+                raise BrokenInvariant(f"segment {path} was accepted twice")
+            number = self._free.pop() if self._free else int(self._segments.extend(1)[0])
+            self._paths[number], self._numbers[path], numbers[i] = path, number, number
+            self._segments.bytes[number], self._segments.tier[number] = size, tier
+            self.tier_bytes[tier] += size
+        return numbers
+
+    def add_items(self, segments: Numbers, lengths: Ints) -> None:
+        np.add.at(self._segments.refs, segments, 1)
+        np.add.at(self._segments.live, segments, lengths)
+        self.items += len(segments)
+
+    def release_items(self, segments: Numbers, lengths: Ints) -> list[str]:
+        """Give back items; returns the paths of segments that nothing refers to any more, to be deleted."""
+        if len(segments) > self.items:
+            raise BrokenInvariant(f"released {len(segments)} items of {self.items} held")
+        np.subtract.at(self._segments.refs, segments, 1)
+        np.subtract.at(self._segments.live, segments, lengths)
+        self.items -= len(segments)
+        touched = np.unique(segments)
+        if (self._segments.refs[touched] < 0).any() or (self._segments.live[touched] < 0).any():
+            raise BrokenInvariant("a segment was released more often than it was referred to")
+        return [self._free_segment(int(number)) for number in touched[self._segments.refs[touched] == 0]]
+
+    def _free_segment(self, number: int) -> str:
+        path = self._paths.pop(number)
+        del self._numbers[path]
+        self.tier_bytes[int(self._segments.tier[number])] -= int(self._segments.bytes[number])
+        self._segments.bytes[number] = 0
+        self._free.append(number)
+        return path
+
+    def may_wake(self) -> bool:
+        """Whether the upstream may be woken now; moves the hysteresis."""
+        if self.held > self.high_mark or self.starved:
+            self._over = True
+        elif self.held <= self.low_mark:
+            self._over = False
+        return not self._over
+
+    def under_pressure(self) -> bool:
+        return self.held >= self.low_mark or self.starved
+
+    def excess(self) -> int:
+        """Bytes to land so that the spool comes under its low mark, a little further than exactly there."""
+        return self.held - int(self.low_mark * 0.9)
+
+    def pinned_share(self) -> float:
+        """Share of the segment bytes that still hold something: 1.0 when nothing is wasted."""
+        occupied = sum(self.tier_bytes)
+        return float(self._segments.live[: self._segments.size].sum()) / occupied if occupied else 1.0
+
+    def emptiest(self, wanted_bytes: int) -> Numbers:
+        """Segments that occupy most for what they still hold, until `wanted_bytes` would be freed."""
+        numbers = np.array(list(self._paths), np.int64)
+        waste = self._segments.live[numbers] / np.maximum(self._segments.bytes[numbers], 1)
+        ranked = numbers[np.argsort(waste, kind="stable")]
+        enough = int(np.searchsorted(np.cumsum(self._segments.bytes[ranked]), wanted_bytes)) + 1
+        return ranked[:enough]

@@ -1,0 +1,1 @@
+"""Who acts: the streaming query, the tasks on executors, the driver's shell and the door to storage."""

@@ -1,0 +1,580 @@
+"""The driver's shell around the ledger: facts from Spark and the store go in, its decisions are carried out.
+
+Threads: the query's callback brings batches (`accept`); landers take rounds and run them as Spark jobs; one scribe
+writes journal entries and `metadata`, at most every two seconds. The ledger is only touched under one lock, never while
+waiting for the store. Row data passes nowhere here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.control.flush import Limits, Round
+from tidegate.control.ledger import Durable, Ledger
+from tidegate.control.spool import TIERS
+from tidegate.engine.clock import Clock
+from tidegate.engine.ingest import Floor, IngestJob
+from tidegate.engine.journal import Head, date_of, file_rows, floor_of, open_journal, restore, table_rows
+from tidegate.engine.land import LandJob
+from tidegate.engine.rows import ERROR, LANDED, PLANS, ROWS, UNKNOWN_LAYOUT
+from tidegate.engine.segments import MEMORY_TIER, Places, SpoolDirectory
+from tidegate.engine.store import Store
+from tidegate.errors import BadEvents, BrokenInvariant, SpoolError, StoreRefused, TidegateError
+from tidegate.events import LAYOUT, RESOLVED, physical_ms
+from tidegate.format.layout import METADATA, RESERVED_PREFIX, PathOptions, metadata_text
+from tidegate.metrics import Metrics
+from tidegate.settings import Settings
+
+log = logging.getLogger("tidegate")
+
+METADATA_EVERY_S = 2.0
+_WAIT_S = 0.05  # every wait is short, so that it also ends on stop and on any error
+_DISK_RESERVE_BYTES = 512 << 20
+
+Lander = Callable[[list[dict[str, Any]], LandJob], pa.Table]
+
+
+@dataclass(frozen=True)
+class Status:
+    """A changefeed at one moment, for the display, the report and `handle.status()`."""
+
+    state: str
+    rows_accepted: int
+    bytes_accepted: int
+    rows_landed: int
+    bytes_landed: int
+    files: int
+    reasons: dict[str, int]
+    spool_bytes: int
+    spool_high_mark: int
+    spool_low_mark: int
+    spool_max_bytes: int
+    wake_held: bool
+    checkpoint_ts: int
+    resolved_ts: int
+    lag_s: float
+    active_tables: int
+    queued_items: int
+    in_flight_items: int
+    duplicates: int
+    retrying: dict[str, str]
+    error: str | None
+
+
+@dataclass
+class _Totals:
+    rows_accepted: int = 0
+    bytes_accepted: int = 0
+    rows_landed: int = 0
+    bytes_landed: int = 0
+    duplicates: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    size_flushed: list[int] = field(default_factory=list)
+    file_sizes: list[int] = field(default_factory=list)
+    wakes_s: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Changefeed:
+    settings: Settings
+    store: Store
+    open_store: Callable[[str], Store]
+    clock: Clock
+    metrics: Metrics
+    run_land: Lander
+    slots: int = 2
+    limits: Limits | None = None
+    totals: _Totals = field(default_factory=_Totals)
+
+    def __post_init__(self) -> None:
+        s = self.settings
+        self.paths = PathOptions(
+            date_separator=s.date_separator,
+            index_digits=s.index_digits,
+            partition_separator=s.partition_separator,
+            table_id_as_path=s.table_id_as_path,
+        )
+        self.spool = SpoolDirectory.open(s.spool_dir, s.changefeed_id, s.spool_type, s.spool_max_bytes)
+        try:
+            self._recover()
+        except BaseException:
+            self.spool.close()
+            raise
+
+    def _recover(self) -> None:
+        s = self.settings
+        memory_only = s.spool_type == "memory"
+        limits = self.limits or Limits(
+            file_size_bytes=s.file_size_bytes,
+            flush_interval_s=s.flush_interval_s,
+            max_flush_delay_s=s.max_flush_delay_s,
+            spool_max_bytes=min(s.spool_max_bytes, self.spool.memory_limit) if memory_only else s.spool_max_bytes,
+            dispatcher_share=s.dispatcher_share,
+        )
+        self.ledger = Ledger(limits, shared_lanes=not s.partition_separator and not s.table_id_as_path)
+        self.store.prepare()
+        self.journal, found = open_journal(self.store, self.paths)
+        if not found.found:
+            self._refuse_foreign_objects()
+        restore(self.ledger, found)
+        self.layouts = dict(found.layouts)
+        self.journal.snapshot(table_rows(self.ledger), self._head())
+        self.floor: Floor | None = floor_of(self.ledger)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+        self._failures: dict[int, str] = {}
+        self._ingesting = False
+        self._landers = 0
+        self._arrivals: list[tuple[float, int]] = []
+        self._written_checkpoint = found.checkpoint_ts
+        self._held_written: set[int] = set()
+        self._threads = [
+            *(
+                threading.Thread(target=self._land_loop, args=(i,), daemon=True, name=f"land-{i}")
+                for i in range(self.slots)
+            ),
+            threading.Thread(target=self._scribe_loop, daemon=True, name="scribe"),
+        ]
+
+    def _refuse_foreign_objects(self) -> None:
+        foreign = next((p for p, _ in self.store.list("") if not p.startswith(f"{RESERVED_PREFIX}/")), None)
+        if foreign is not None:
+            raise StoreRefused(
+                f"the sink {self.settings.sink_uri} is not empty ({foreign}) and was not written by Tidegate; "
+                "give an empty prefix"
+            )
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    @property
+    def held_file(self) -> str:
+        """The file that tells a source which tables not to hand out."""
+        return str(self.spool.disk / "held.json")
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def fail(self, error: BaseException) -> None:
+        """The first error ends every waiter with its cause."""
+        with self._changed:
+            if self._error is None:
+                self._error = error
+                log.error("changefeed failed: %s", error)
+            self._changed.notify_all()
+
+    def stop_reading(self) -> None:
+        """No batch waits any longer; one that was not accepted yet is not accepted any more."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    @property
+    def error(self) -> BaseException | None:
+        return self._error
+
+    def source_ended(self) -> None:
+        """The source has no more: its end counts as resolved."""
+        with self._lock:
+            self.ledger.source_ended()
+
+    def land_all(self, give_up: threading.Event) -> bool:
+        """Land everything accepted (reason `close`); False when `give_up` or an error came first."""
+        with self._changed:
+            self.ledger.planner.closing = True
+            self._changed.notify_all()
+            while not self.ledger.idle and self._error is None and not give_up.is_set():
+                self._changed.wait(_WAIT_S)
+            return self.ledger.idle
+
+    def close(self) -> None:
+        """End the threads, write the last checkpoint, and remove the spool."""
+        self._stopping.set()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=5.0)
+        if self._error is None:
+            self._write_progress()
+        self.spool.close()
+
+    _closed = False
+
+    # -- accepted ------------------------------------------------------------------------------------------------
+
+    def ingest_job(self, tasks: int, allowance_bytes: int) -> IngestJob:
+        s, spool = self.settings, self.spool
+        with self._lock:
+            self._ingesting = True
+            left = max(0, spool.memory_limit - self.ledger.spool.tier_bytes[MEMORY_TIER])
+            layouts = dict(self.layouts)
+        memory_only = s.spool_type == "memory"
+        places = Places(
+            memory_dir=str(spool.memory) if spool.memory is not None else None,
+            memory_bytes=left if memory_only else left // max(1, tasks),
+            disk_dir=None if memory_only else str(spool.disk),
+        )
+        return IngestJob(
+            layouts=layouts,
+            csv=s.csv,
+            chunk_bytes=chunk_bytes(s.file_size_bytes),
+            file_size_bytes=s.file_size_bytes,
+            allowance_bytes=allowance_bytes,
+            places=places,
+            floor=self.floor,
+            ordering=s.encoder_ordering,
+        )
+
+    def ingest_ended(self) -> None:
+        with self._lock:
+            self._ingesting = False
+
+    def learn(self, items: pa.Table) -> bool:
+        """Take in the layouts of a batch; True if rows met a layout that was unknown, so the batch must run again."""
+        kinds = items["kind"]
+        errors = items.filter(pc.equal(kinds, ERROR))
+        if errors.num_rows:
+            name, _, sentence = errors["text"][0].as_py().partition(": ")
+            raise SpoolError(sentence) if name == "SpoolError" else BadEvents(sentence)
+        layouts = items.filter(pc.equal(kinds, LAYOUT))
+        with self._lock:
+            self.layouts.update(zip(layouts["layout"].to_pylist(), layouts["text"].to_pylist(), strict=True))
+            unknown = items.filter(pc.equal(kinds, UNKNOWN_LAYOUT))["layout"].to_pylist()
+            never = [key for key in unknown if key not in self.layouts]
+        if never:
+            raise BadEvents(
+                f"rows use layout {never[0]} but no layout row defines it; a source sends a layout row before its first use"
+            )
+        return bool(unknown)
+
+    def accept(self, batch: int, items: pa.Table, end: str | None) -> None:
+        """The batch's bytes are in the spool: take its items into the ledger (stage one of the ack)."""
+        rows = items.filter(pc.equal(items["kind"], ROWS))
+        marks = items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]
+        resolved = pc.max(marks).as_py() or 0
+        now = self.clock.steady()
+        with self._changed:
+            self._raise_error()
+            accepted = self.ledger.accept(batch, rows, now, end, resolved)
+            if resolved:
+                self._arrivals.append((now, resolved))
+            if self.floor is not None and self.ledger.progress.resolved_ts >= int(self.floor.ts.max()):
+                self.floor = None  # the replay has passed everything that was durable before
+            self.totals.rows_accepted += accepted.rows
+            self.totals.bytes_accepted += accepted.bytes
+            self.totals.duplicates += accepted.duplicates
+            self._changed.notify_all()
+        self._delete([*accepted.dropped_segments, *self._unnamed(batch, rows)])
+        self._write_held()
+        self.metrics.observe("batch_rows", accepted.rows)
+        self.metrics.observe("batch_bytes", accepted.bytes)
+        self.metrics.inc("duplicates_dropped_total", accepted.duplicates)
+        self._measure()
+
+    def discard(self, batch: int) -> None:
+        """Delete all segments of a batch that is not accepted."""
+        self._delete([str(path) for path in self.spool.of_batch(str(batch))])
+
+    def _unnamed(self, batch: int, rows: pa.Table) -> list[str]:
+        """Segments that a lost task attempt left behind: no item names them."""
+        named = set(pc.unique(rows["segment"]).to_pylist())
+        return [str(path) for path in self.spool.of_batch(str(batch)) if str(path) not in named]
+
+    def await_wake(self, batch: int, started: float) -> None:
+        """Return when the upstream may be woken (once per batch): the spool is under its marks, or reading stops."""
+        held = False
+        with self._changed:
+            while not self._may_wake(batch) and not self._stopping.is_set():
+                self._raise_error()
+                if not held:
+                    held = True
+                    self.metrics.inc("wake_suppressed_total")
+                    self.metrics.set("pending_post_enqueue", 1)
+                self._changed.wait(_WAIT_S)
+                self._notice_disk()
+            self._raise_error()
+        self.metrics.inc("wake_calls_total")
+        self.metrics.set("pending_post_enqueue", 0)
+        waited = self.clock.steady() - started
+        self.totals.wakes_s.append(waited)
+        self.metrics.observe("batch_duration_seconds", waited)
+
+    def _may_wake(self, batch: int) -> bool:
+        if self.settings.wake_mode == "flush":
+            return self.ledger.progress.is_durable(batch)
+        return self.ledger.spool.may_wake()
+
+    def _notice_disk(self) -> None:
+        if self.settings.spool_type == "disk":
+            self.ledger.spool.starved = self.spool.free_bytes() < _DISK_RESERVE_BYTES
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise TidegateError(f"the changefeed has stopped: {self._error}") from self._error
+
+    def _write_held(self) -> None:
+        """Tell the source which tables are over their share of the spool."""
+        with self._lock:
+            held = set(self.ledger.held_tables)
+        if held != self._held_written:
+            temp = f"{self.held_file}.new"
+            with open(temp, "w", encoding="utf-8") as file:
+                file.write(repr(sorted(held)))
+            os.replace(temp, self.held_file)
+            self._held_written = held
+
+    # -- durable -------------------------------------------------------------------------------------------------
+
+    def _land_loop(self, lander: int) -> None:
+        try:
+            while not self._closed and self._error is None:
+                planned = self._take_round()
+                if planned is None:
+                    continue
+                try:
+                    self._land(planned)
+                finally:
+                    with self._changed:
+                        self._landers -= 1
+                        self._changed.notify_all()
+        except BaseException as exc:
+            self.fail(exc)
+
+    def _take_round(self) -> Round | None:
+        """The next round, as soon as there is one and land tasks may take another slot."""
+        with self._changed:
+            most = max(1, self.slots // 2) if self._ingesting else self.slots
+            if self._landers < most:
+                round_ = self.ledger.plan(self.clock.steady(), self._date())
+                if round_ is not None:
+                    self._landers += 1
+                    return round_
+            self._changed.wait(_WAIT_S)
+            return None
+
+    def _date(self) -> int:
+        if self.settings.date_separator == "none":
+            return 0
+        today = self.clock.wall()
+        month = today.month if self.settings.date_separator != "year" else 0
+        day = today.day if self.settings.date_separator == "day" else 0
+        return today.year * 10_000 + month * 100 + day
+
+    def _land(self, round_: Round) -> None:
+        started = self.clock.steady()
+        with self._lock:
+            files = file_rows(round_, self.ledger)
+            plans, job = self._plans(round_)
+            head = self._head()
+        if round_.attempt == 0:
+            self.journal.intend(files, head)
+            self.metrics.inc("store_requests_total", op="journal")
+        else:
+            self.metrics.inc("store_retries_total")
+        self.metrics.set("land_tasks_running", self._landers, executor="driver")
+        receipts = self.run_land(plans, job)
+        self._receive(round_, receipts, self.clock.steady() - started)
+
+    def _plans(self, round_: Round) -> tuple[list[dict[str, Any]], LandJob]:
+        queues = self.ledger.queues
+        items, ds = queues.items, queues.dispatchers
+        segments = {int(n): self.ledger.spool.path(int(n)) for n in np.unique(items.segment[round_.slots])}
+        plans = []
+        for i in range(len(round_)):
+            slots = round_.slots[round_.bounds[i] : round_.bounds[i + 1]]
+            owner = int(round_.dispatcher[i])
+            row = (
+                i, int(round_.lane[i]), queues.schema_names[owner], queues.table_names[owner], int(ds.table_id[owner]),
+                int(ds.logical_id[owner]), int(round_.version[i]), int(items.layout[slots[0]]),
+                date_of(int(round_.date[i]), self.settings.date_separator), int(round_.number[i]), bool(round_.schema[i]),
+                int(round_.bytes[i]), items.segment[slots].tolist(), items.offset[slots].tolist(),
+                items.length[slots].tolist(),
+            )  # fmt: skip
+            plans.append(dict(zip(PLANS.names, row, strict=True)))
+        s = self.settings
+        layouts = {key: self.layouts[key] for key in {plan["layout"] for plan in plans}}
+        return plans, LandJob(segments, layouts, self.paths, s.csv, s.sink_uri, self.open_store, s.worker_count)
+
+    def _receive(self, round_: Round, receipts: pa.Table, seconds: float) -> None:
+        receipts = receipts.sort_by("file")
+        landed = pc.equal(receipts["outcome"], LANDED).to_numpy(zero_copy_only=False)
+        if len(landed) != len(round_):
+            raise BrokenInvariant(f"round {round_.id} has {len(round_)} files but {len(landed)} receipts")
+        with self._changed:
+            self._note_failures(round_, receipts, landed)
+            durable = self.ledger.receive(round_, landed, self.clock.steady(), seconds)
+            self._changed.notify_all()
+        self.journal.confirm(round_.plan[landed].tolist())
+        self._delete(durable.segments)
+        self._write_held()
+        self._count(round_, receipts, landed, durable, seconds)
+        self._measure()
+
+    def _note_failures(self, round_: Round, receipts: pa.Table, landed: Any) -> None:
+        """The status names a table from its first failure until it lands."""
+        errors = receipts["error"].to_pylist()
+        for i in np.flatnonzero(~landed).tolist():
+            owner = int(round_.dispatcher[i])
+            if errors[i] and owner not in self._failures:
+                log.warning("landing %s failed, will try again: %s", self.ledger.queues.name(owner), errors[i])
+            self._failures[owner] = errors[i] or self._failures.get(owner, "waits for an earlier file")
+        if self._failures:
+            for owner in round_.dispatcher[landed].tolist():
+                self._failures.pop(owner, None)
+
+    def _count(self, round_: Round, receipts: pa.Table, landed: Any, durable: Durable, seconds: float) -> None:
+        totals, metrics = self.totals, self.metrics
+        totals.rows_landed += durable.rows
+        totals.bytes_landed += durable.bytes
+        for reason, count in Counter(round_.reason[landed].tolist()).items():
+            totals.reasons[reason] += count
+            sizes = round_.bytes[landed & (round_.reason == reason)]
+            metrics.inc("flush_total", count, reason=reason)
+            metrics.observe_many("flush_bytes", sizes.astype(float), reason=reason)
+            metrics.observe_many("flush_duration_seconds", np.full(count, seconds), reason=reason)
+            totals.file_sizes.extend(sizes.tolist())
+            if reason == "size":
+                totals.size_flushed.extend(sizes.tolist())
+        metrics.observe_many("accepted_to_durable_seconds", durable.ages_s)
+        for name, column in _DURATIONS.items():
+            values = receipts[column].to_numpy()
+            metrics.observe_many(name, values[values > 0])
+        metrics.inc("store_requests_total", pc.sum(receipts["requests"]).as_py() or 0, op="land")
+
+    def _delete(self, segments: list[str]) -> None:
+        for path in segments:
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                log.warning("spool segment %s was already gone", path)
+
+    # -- checkpoint ----------------------------------------------------------------------------------------------
+
+    def _head(self) -> Head:
+        progress = self.ledger.progress
+        layouts = {str(key): text for key, text in self.layouts.items()}
+        return Head(progress.checkpoint_ts, progress.position, layouts)
+
+    def _scribe_loop(self) -> None:
+        try:
+            last = self.clock.steady()
+            while not self._closed and self._error is None:
+                with self._changed:
+                    self._changed.wait(_WAIT_S)
+                self._measure()
+                if self.clock.steady() - last >= METADATA_EVERY_S:
+                    self._write_progress()
+                    last = self.clock.steady()
+        except BaseException as exc:
+            self.fail(exc)
+
+    def _write_progress(self) -> None:
+        """Journal first, then `metadata`: a reader's checkpoint is never ahead of what a restart knows."""
+        with self._lock:
+            checkpoint = self.ledger.checkpoint()
+            head = self._head()
+            self._arrivals = [(at, ts) for at, ts in self._arrivals if ts > checkpoint]
+            tables = table_rows(self.ledger) if self.journal.wants_snapshot() else None
+        if checkpoint == self._written_checkpoint and not self.journal._confirmed:
+            return
+        self.journal.record(head)
+        if tables is not None:
+            self.journal.snapshot(tables, head)
+        if checkpoint > self._written_checkpoint:
+            self.store.put(METADATA, metadata_text(checkpoint).encode())
+            self.metrics.inc("store_requests_total", op="metadata")
+        self._written_checkpoint = checkpoint
+
+    # -- status --------------------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        with self._lock:
+            ledger, totals = self.ledger, self.totals
+            spool, progress = ledger.spool, ledger.progress
+            return Status(
+                state=self._state(),
+                rows_accepted=totals.rows_accepted,
+                bytes_accepted=totals.bytes_accepted,
+                rows_landed=totals.rows_landed,
+                bytes_landed=totals.bytes_landed,
+                files=sum(totals.reasons.values()),
+                reasons=dict(totals.reasons),
+                spool_bytes=spool.held,
+                spool_high_mark=spool.high_mark,
+                spool_low_mark=spool.low_mark,
+                spool_max_bytes=spool.max_bytes,
+                wake_held=not spool.may_wake(),
+                checkpoint_ts=ledger.checkpoint(),
+                resolved_ts=progress.resolved_ts,
+                lag_s=self._lag(),
+                active_tables=ledger.queues.active,
+                queued_items=ledger.queues.queued,
+                in_flight_items=ledger.in_flight,
+                duplicates=totals.duplicates,
+                retrying={ledger.queues.name(owner): error for owner, error in self._failures.items()},
+                error=str(self._error) if self._error is not None else None,
+            )
+
+    def _state(self) -> str:
+        if self._error is not None:
+            return "failed"
+        if self._closed:
+            return "stopped"
+        return "closing" if self._stopping.is_set() else "running"
+
+    def _lag(self) -> float:
+        """Seconds since the oldest resolved mark that the checkpoint has not reached was accepted."""
+        late = [at for at, ts in self._arrivals if ts > self.ledger.progress.checkpoint_ts]
+        return self.clock.steady() - late[0] if late else 0.0
+
+    def _measure(self) -> None:
+        with self._lock:
+            ledger = self.ledger
+            gauges = {
+                **{f"spool_{tier}_bytes": ledger.spool.tier_bytes[i] for i, tier in enumerate(TIERS)},
+                "spool_segment_count": ledger.spool.segment_count,
+                "spool_items": ledger.spool.items,
+                "active_tables": ledger.queues.active,
+                "writer_input_len": ledger.queues.queued,
+                "in_flight_len": ledger.in_flight,
+                "to_be_flushed_len": sum(len(round_.slots) for round_ in ledger.planner.retrying),
+            }
+            checkpoint, resolved = ledger.checkpoint(), ledger.progress.resolved_ts
+        wall_ms = self.clock.wall().timestamp() * 1000
+        for name, ts in (("checkpoint", checkpoint), ("resolved", resolved)):
+            gauges[f"{name}_ts"] = physical_ms(ts)
+            if ts:
+                gauges[f"{name}_lag_seconds"] = max(0.0, (wall_ms - physical_ms(ts)) / 1000)
+        for name, value in gauges.items():
+            self.metrics.set(name, value)
+
+
+_DURATIONS = {
+    "data_write_duration_seconds": "data_s",
+    "index_write_duration_seconds": "index_s",
+    "schema_check_duration_seconds": "schema_check_s",
+    "schema_write_duration_seconds": "schema_write_s",
+}
+
+
+def chunk_bytes(file_size_bytes: int) -> int:
+    """A 64th of a file, so that whole chunks come within 1 % of `file-size`; not so small that items outweigh rows."""
+    return max(file_size_bytes // 64, min(file_size_bytes // 2, 16 << 10))

@@ -1,0 +1,362 @@
+"""The Structured Streaming query and the life of a changefeed around it.
+
+The query's callback ingests a micro-batch and returns at the wake; landings run from plain threads beside it. Spark's own
+checkpoint directory is made anew for every start and decides nothing: where to resume comes from the journal. If the
+query fails for a passing reason it is started again in the same process, as after a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidegate.engine.changefeed import Changefeed, Status
+from tidegate.engine.clock import Clock, SystemClock
+from tidegate.engine.ingest import IngestJob, check_schema, ingest, read_splits
+from tidegate.engine.land import LandJob, land
+from tidegate.engine.rows import ITEMS, spark_ddl
+from tidegate.engine.session import check_session
+from tidegate.engine.store import Store, open_store
+from tidegate.errors import TidegateError
+from tidegate.metrics import Metrics
+from tidegate.settings import Settings, load_settings
+from tidegate.sources.datasource import SPLIT_COLUMN
+
+log = logging.getLogger("tidegate")
+
+_POLL_S = 0.1
+_RESTARTS = 5  # in a row, without a batch accepted in between
+_BATCH_BYTES = 256 << 20  # what a source of ours hands out in one micro-batch at most
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a source is opened: everything after it is replayed. `offset` is the source's own JSON text."""
+
+    checkpoint_ts: int
+    offset: str | None
+
+
+OpenSource = Callable[["Position | None"], DataFrame]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a source of ours is told by the changefeed that reads it."""
+
+    limit_bytes: int
+    held_file: str
+
+
+def write_stream(
+    open_source: OpenSource,
+    sink_uri: str,
+    *,
+    config: Mapping[str, Any] | None = None,
+    metrics_addr: str | None = None,
+    finite: bool = False,
+    **options: Any,
+) -> Handle:
+    """Land a streaming DataFrame of the events schema in `sink_uri`; returns at once with a handle.
+
+    `open_source(position)` is called with the position of the last wholly durable batch (None at first) and returns a
+    streaming DataFrame that replays everything after it. `finite=True` reads what is there and ends (AvailableNow).
+    Options are those of the command line in snake_case: `flush_interval="5s"`, `file_size="64MiB"`.
+    """
+    settings = load_settings(sink_uri, config, options)
+    return start(open_source, settings, metrics_addr=metrics_addr, finite=finite)
+
+
+def start(
+    open_source: OpenSource,
+    settings: Settings,
+    *,
+    metrics_addr: str | None = None,
+    finite: bool = False,
+    store_opener: Callable[[str], Store] = open_store,
+    clock: Clock | None = None,
+) -> Handle:
+    """Like `write_stream`, from settings that were read already; fails at once if the session or sink does not suit."""
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        raise TidegateError("no Spark session is active; make one with SparkSession.builder before write_stream")
+    slots, warnings = check_session(spark)
+    for warning in warnings:
+        log.warning("%s", warning)
+    handle = Handle(spark, open_source, settings, slots, finite, store_opener, clock or SystemClock())
+    handle.begin(metrics_addr)
+    return handle
+
+
+def limit_bytes(settings: Settings) -> int:
+    """Read limit of a micro-batch: it must fit between the high mark and the spool's size."""
+    return max(1 << 20, min(_BATCH_BYTES, settings.spool_max_bytes // 5))
+
+
+@dataclass
+class Handle:
+    """A running changefeed."""
+
+    spark: SparkSession
+    open_source: OpenSource
+    settings: Settings
+    slots: int
+    finite: bool
+    store_opener: Callable[[str], Store]
+    clock: Clock
+    metrics: Metrics = field(init=False)
+    restarts: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _leave: threading.Event = field(default_factory=threading.Event)
+    _done: threading.Event = field(default_factory=threading.Event)
+    _error: BaseException | None = None
+    _server: Any = None
+
+    def begin(self, metrics_addr: str | None) -> None:
+        self.metrics = Metrics(self.settings.changefeed_id)
+        if metrics_addr is not None:
+            self._server = self.metrics.serve(metrics_addr)
+        try:
+            run = self._start_run()
+        except BaseException:
+            self._close_server()
+            raise
+        self._run = run
+        # A plain thread: one that inherited the query's job group would be cancelled with it.
+        threading.Thread(target=self._supervise, name="tidegate", daemon=True).start()
+
+    @property
+    def metrics_port(self) -> int | None:
+        return self._server.port if self._server is not None else None
+
+    @property
+    def changefeed(self) -> Changefeed:
+        return self._run.changefeed
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def status(self) -> Status:
+        return self._run.changefeed.status()
+
+    def stop(self) -> None:
+        """Stop reading, land what is spooled, write the checkpoint; `await_termination` tells when that is done."""
+        self._stop.set()
+
+    def leave(self) -> None:
+        """Stop without landing what is spooled: the next start replays it."""
+        self._leave.set()
+        self._stop.set()
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """True when the changefeed has ended; raises what made it fail."""
+        ended = self._done.wait(timeout)
+        if ended and self._error is not None:
+            raise self._error
+        return ended
+
+    def _start_run(self) -> _Run:
+        store = self.store_opener(self.settings.sink_uri)
+        lander = _lander(self.spark)
+        changefeed = Changefeed(
+            self.settings, store, self.store_opener, self.clock, self.metrics, lander, self.slots
+        )
+        try:
+            run = _Run(self.spark, changefeed, self.slots, self.finite, self.open_source)
+            changefeed.start()
+            run.start()
+        except BaseException:
+            changefeed.close()
+            raise
+        return run
+
+    def _supervise(self) -> None:
+        try:
+            while True:
+                error = self._run.wait(self._stop)
+                if error is None or self._stop.is_set():
+                    self._finish(error)
+                    return
+                self._restart_or_raise(error)
+        except BaseException as exc:
+            self._error = exc
+        finally:
+            self._run.end_query()
+            self._run.changefeed.close()
+            self._close_server()
+            self._done.set()
+
+    def _finish(self, error: BaseException | None) -> None:
+        run = self._run
+        run.changefeed.stop_reading()
+        run.end_query()
+        if error is not None:
+            raise error
+        if not self._stop.is_set():
+            run.changefeed.source_ended()
+        run.changefeed.land_all(self._leave)
+        if (failure := run.changefeed.error) is not None:
+            raise failure
+
+    def _restart_or_raise(self, error: BaseException) -> None:
+        """A passing fault ends the query but not the changefeed: start again from the journal."""
+        if isinstance(error, TidegateError) and not error.retry:
+            raise error
+        self.restarts = self.restarts + 1 if not self._run.accepted_any else 1
+        if self.restarts > _RESTARTS:
+            raise error
+        log.warning("the query failed and is started again (%d of %d): %s", self.restarts, _RESTARTS, _first_line(error))
+        self._run.changefeed.stop_reading()
+        self._run.end_query()
+        self._run.changefeed.fail(error)
+        self._run.changefeed.close()
+        self._stop.wait(min(2.0**self.restarts, 30.0))
+        self._run = self._start_run()
+
+    def _close_server(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+@dataclass
+class _Run:
+    """One query over one changefeed, from its start to its end."""
+
+    spark: SparkSession
+    changefeed: Changefeed
+    slots: int
+    finite: bool
+    open_source: OpenSource
+    accepted_any: bool = False
+    _query: StreamingQuery | None = None
+    _error: BaseException | None = None
+
+    def start(self) -> None:
+        progress = self.changefeed.ledger.progress
+        resume = progress.position is not None or progress.checkpoint_ts > 0
+        position = Position(progress.checkpoint_ts, progress.position) if resume else None
+        events = self.open_source(position)
+        if events.columns != [SPLIT_COLUMN]:
+            check_schema(events.columns, [field.dataType.simpleString() for field in events.schema.fields])
+        self._state = tempfile.mkdtemp(prefix="tidegate-query-")
+        writer = events.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", self._state)
+        self._query = (writer.trigger(availableNow=True) if self.finite else writer).start()
+
+    def wait(self, stop: threading.Event) -> BaseException | None:
+        """Until the query ends, an error comes, or `stop`; returns the error."""
+        query = self._query
+        assert query is not None
+        while not stop.is_set() and self.error is None and query.isActive:
+            stop.wait(_POLL_S)
+        if self.error is None and not query.isActive and (failure := query.exception()) is not None:
+            return failure
+        return self.error
+
+    @property
+    def error(self) -> BaseException | None:
+        return self._error or self.changefeed.error
+
+    def end_query(self) -> None:
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+        shutil.rmtree(self._state, ignore_errors=True)
+
+    def _on_batch(self, events: DataFrame, batch: int) -> None:
+        """One micro-batch. Nothing is raised into Spark: what fails is kept here and ends the query from outside."""
+        if self.error is not None or self.changefeed.stopping:
+            return
+        started = self.changefeed.clock.steady()
+        try:
+            try:
+                items = self._ingest(events, batch)
+            finally:
+                self.changefeed.ingest_ended()
+            self.changefeed.accept(batch, items, self._end_offset(batch))
+            self.accepted_any = True
+            self.changefeed.await_wake(batch, started)
+        except Exception as exc:
+            if not self.changefeed.stopping:
+                self._error = exc
+
+    def _ingest(self, events: DataFrame, batch: int) -> pa.Table:
+        job = self._job()
+        items = _run_ingest(events, job, batch, self.slots)
+        if self.changefeed.learn(items):  # rows came before their layout: once more with what was learned
+            self.changefeed.discard(batch)
+            items = _run_ingest(events, self._job(), batch, self.slots)
+            self.changefeed.learn(items)
+        return items
+
+    def _job(self) -> IngestJob:
+        limits = self.changefeed.ledger.limits
+        allowance = max(limits.spool_max_bytes // 5, 2 * limit_bytes(self.changefeed.settings))
+        return self.changefeed.ingest_job(self.slots, allowance)
+
+    def _end_offset(self, batch: int) -> str | None:
+        """The batch's end offset as Spark wrote it before the batch ran: the last line, for one source."""
+        lines = (Path(self._state) / "offsets" / str(batch)).read_text().splitlines()
+        return lines[-1] if lines and lines[-1] != "-" else None
+
+
+def _run_ingest(events: DataFrame, job: IngestJob, batch: int, slots: int) -> pa.Table:
+    if events.columns != [SPLIT_COLUMN]:
+        events = _in_order(events, job.ordering, slots)
+    splits = events.columns == [SPLIT_COLUMN]
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        name = f"{batch}-{context.partitionId()}-{context.taskAttemptId()}"
+        return ingest(read_splits(batches) if splits else batches, job, name)
+
+    return events.mapInArrow(task, spark_ddl(ITEMS)).toArrow()
+
+
+def _in_order(events: DataFrame, ordering: str, slots: int) -> DataFrame:
+    """A DataFrame of unknown order: by table (or over the sequence), each partition sorted."""
+    if ordering == "global":
+        events = events.repartitionByRange(slots, "commit_ts", "seq")
+    else:
+        events = events.repartition(slots, "table_id")
+    return events.sortWithinPartitions("table_id", "commit_ts", "seq")
+
+
+def _lander(spark: SparkSession) -> Callable[[list[dict[str, Any]], LandJob], pa.Table]:
+    """Runs a round as a job of one task."""
+    sc = spark.sparkContext
+
+    def run(plans: list[dict[str, Any]], job: LandJob) -> pa.Table:
+        def task(parts: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+            for part in parts:
+                yield land(pickle.loads(part), job)
+
+        receipts = sc.parallelize([pickle.dumps(plans)], 1).mapPartitions(task).collect()
+        return pa.Table.from_batches(receipts)
+
+    return run
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def offset_json(position: Position | None) -> str | None:
+    """The offset part of a position, checked to be JSON."""
+    if position is None or position.offset is None:
+        return None
+    json.loads(position.offset)
+    return position.offset

@@ -1,0 +1,224 @@
+"""The only door for bytes on the sink. `file://` and `noop://` for now.
+
+Promises: a created object is complete or not there at all, and is never overwritten by another create; a create that
+finds an object of the same size takes it as its own lost answer, one of another size is refused; temporary files live
+under one reserved directory that no reader looks at. Library errors become ours here, sorted by what to do next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from tidegate.errors import BadSetting, LandingError, StoreRefused, StoreUnavailable
+from tidegate.format.layout import RESERVED_PREFIX
+
+Slice = tuple[str, int, int]  # spool segment, offset, length
+Beat = Callable[[int], None]  # called before each operation with its bytes: progress, and the place to be cancelled
+
+_STEP_BYTES = 8 << 20
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTDIR, errno.EISDIR}
+_NO_RANGE_COPY = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+class Store(Protocol):
+    concurrency: int | None  # landings that gain from running at once in one task; None: as many as there are workers
+
+    def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
+        """A new object of `head` and the spool slices in order."""
+
+    def create_bytes(self, path: str, data: bytes) -> bool:
+        """A new small object; False if there is one already."""
+
+    def put(self, path: str, data: bytes) -> None:
+        """A small object, replacing what is there."""
+
+    def get(self, path: str) -> bytes | None: ...
+
+    def size(self, path: str) -> int | None: ...
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """(path, size) of everything below a directory, in name order."""
+
+    def delete(self, path: str) -> None: ...
+
+    def prepare(self) -> None:
+        """Make the sink ready and remove what a killed process left half-written."""
+
+
+def open_store(sink_uri: str) -> Store:
+    """`open_store("file:///data/cdc")`."""
+    parts = urlsplit(sink_uri)
+    if parts.scheme == "file":
+        return FileStore(Path(unquote(parts.path)))
+    if parts.scheme == "noop":
+        return NoopStore()
+    raise BadSetting(f"cannot open sink {sink_uri!r}: use file:///absolute/path or noop://")
+
+
+class FileStore:
+    concurrency: int | None = 4
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._temp = root / RESERVED_PREFIX / "tmp"
+
+    def prepare(self) -> None:
+        with _sorted_errors(str(self._root)):
+            self._temp.mkdir(parents=True, exist_ok=True)
+            for path in self._temp.iterdir():
+                path.unlink(missing_ok=True)
+
+    def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
+        size = len(head) + sum(length for _, _, length in slices)
+        with _sorted_errors(path), self._temporary() as temp:
+            with open(temp, "xb", buffering=0) as file:
+                if head:
+                    file.write(head)
+                _copy_slices(file.fileno(), slices, beat)
+            beat(0)
+            if not self._link(temp, path) and self.size(path) != size:
+                raise StoreRefused(f"{path} exists with {self.size(path)} bytes where {size} were to be written")
+
+    def create_bytes(self, path: str, data: bytes) -> bool:
+        with _sorted_errors(path), self._temporary() as temp:
+            temp.write_bytes(data)
+            return self._link(temp, path)
+
+    def put(self, path: str, data: bytes) -> None:
+        with _sorted_errors(path), self._temporary() as temp:
+            temp.write_bytes(data)
+            target = self._path(path)
+            try:
+                os.replace(temp, target)
+            except FileNotFoundError:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(temp, target)
+
+    def get(self, path: str) -> bytes | None:
+        with _sorted_errors(path):
+            try:
+                return self._path(path).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def size(self, path: str) -> int | None:
+        with _sorted_errors(path):
+            try:
+                return self._path(path).stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        with _sorted_errors(prefix):
+            for folder, folders, names in os.walk(self._path(prefix) if prefix else self._root):
+                folders.sort()
+                for name in sorted(names):
+                    full = Path(folder, name)
+                    yield full.relative_to(self._root).as_posix(), full.stat().st_size
+
+    def delete(self, path: str) -> None:
+        with _sorted_errors(path):
+            self._path(path).unlink(missing_ok=True)
+
+    def _path(self, path: str) -> Path:
+        return self._root / path
+
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[Path]:
+        temp = self._temp / uuid.uuid4().hex
+        try:
+            yield temp
+        finally:
+            temp.unlink(missing_ok=True)
+
+    def _link(self, temp: Path, path: str) -> bool:
+        target = self._path(path)
+        try:
+            os.link(temp, target)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return self._link(temp, path)
+        except FileExistsError:
+            return False
+        return True
+
+
+class NoopStore:
+    """Stores nothing: the control that shows what landing costs."""
+
+    concurrency: int | None = 1
+
+    def prepare(self) -> None:
+        pass
+
+    def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
+        beat(0)
+
+    def create_bytes(self, path: str, data: bytes) -> bool:
+        return True
+
+    def put(self, path: str, data: bytes) -> None:
+        pass
+
+    def get(self, path: str) -> bytes | None:
+        return None
+
+    def size(self, path: str) -> int | None:
+        return None
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return iter(())
+
+    def delete(self, path: str) -> None:
+        pass
+
+
+def _copy_slices(target: int, slices: Sequence[Slice], beat: Beat) -> None:
+    source, opened = -1, ""
+    try:
+        for segment, offset, length in slices:
+            if segment != opened:
+                if source >= 0:
+                    os.close(source)
+                source, opened = os.open(segment, os.O_RDONLY), segment
+            _copy(source, target, offset, length, beat)
+    finally:
+        if source >= 0:
+            os.close(source)
+
+
+def _copy(source: int, target: int, offset: int, length: int, beat: Beat) -> None:
+    while length:
+        step = min(length, _STEP_BYTES)
+        beat(step)
+        done = _copy_step(source, target, offset, step)
+        if not done:
+            raise StoreUnavailable(f"a spool segment ends {length} bytes too early")
+        offset, length = offset + done, length - done
+
+
+def _copy_step(source: int, target: int, offset: int, length: int) -> int:
+    try:
+        return os.copy_file_range(source, target, length, offset_src=offset)
+    except OSError as exc:
+        if exc.errno not in _NO_RANGE_COPY:
+            raise
+        return os.sendfile(target, source, offset, length)  # the spool and the sink are different kinds of file system
+
+
+@contextlib.contextmanager
+def _sorted_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except LandingError:
+        raise
+    except OSError as exc:
+        kind = StoreRefused if exc.errno in _REFUSED else StoreUnavailable
+        raise kind(f"{path}: {exc.strerror or exc}") from exc

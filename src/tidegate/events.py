@@ -1,0 +1,59 @@
+"""The events DataFrame: what any source hands to Tidegate, one row per change event.
+
+`after` and `before` hold the text form of every value in column order; NULL is a null entry. An insert has `after`,
+a delete has `before`, an update has both. A `layout` row carries the column layout's JSON in `ddl`, a `resolved` row
+only its `commit_ts`. A timestamp (TSO) is `milliseconds << 18 | logical`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+DDL, RESOLVED, LAYOUT = "ddl", "resolved", "layout"
+ROW_KINDS = (INSERT, UPDATE, DELETE)
+KINDS = (*ROW_KINDS, DDL, RESOLVED, LAYOUT)
+
+EVENTS = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("schema_name", pa.string()),
+        pa.field("table_name", pa.string()),
+        pa.field("table_id", pa.int64()),
+        pa.field("logical_table_id", pa.int64()),
+        pa.field("schema_id", pa.int64()),
+        pa.field("table_version", pa.int64()),
+        pa.field("start_ts", pa.int64()),
+        pa.field("commit_ts", pa.int64(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("layout", pa.int64()),
+        pa.field("after", pa.list_(pa.binary())),
+        pa.field("before", pa.list_(pa.binary())),
+        pa.field("ddl", pa.string()),
+    ]
+)
+
+# The same schema in Spark's words, for DataFrames of other sources.
+EVENTS_DDL = (
+    "kind string, schema_name string, table_name string, table_id bigint, logical_table_id bigint, schema_id bigint, "
+    "table_version bigint, start_ts bigint, commit_ts bigint, seq bigint, layout bigint, "
+    "after array<binary>, before array<binary>, ddl string"
+)
+
+_LOGICAL_BITS = 18
+
+
+def tso(milliseconds: int, logical: int = 0) -> int:
+    """`tso(1767225600000)` is 463267587686400000, the timestamp of 2026-01-01 00:00:00 UTC."""
+    return milliseconds << _LOGICAL_BITS | logical
+
+
+def physical_ms(ts: int) -> int:
+    """The wall-clock part of a timestamp; undoes `tso` but for the logical part."""
+    return ts >> _LOGICAL_BITS
+
+
+def physical_time(ts: int) -> datetime:
+    return datetime.fromtimestamp(physical_ms(ts) / 1000, UTC)

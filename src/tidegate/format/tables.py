@@ -1,0 +1,269 @@
+"""Columns, column layouts, and the schema file that describes a table on storage.
+
+The schema file is byte for byte what Go's `json.MarshalIndent` writes for TiCDC: fixed key order, four spaces, no
+newline at the end, `<`, `>` and `&` escaped. Its checksum leaves out versions and query and sorts the columns by name,
+so it changes exactly when the table's shape does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, fields
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from tidegate.errors import BadEvents
+
+SCHEMA_FILE_FORMAT = 1
+
+_INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_TEXTS = ("tinytext", "text", "mediumtext", "longtext")
+_UNQUOTED = frozenset((*_INTEGERS, "bit", "year", "float", "double"))
+_WITH_FSP = frozenset(("datetime", "timestamp", "time"))
+_DEFAULT_FLEN = {
+    "bit": 1,
+    "tinyint": 4,
+    "smallint": 6,
+    "mediumint": 9,
+    "int": 11,
+    "bigint": 20,
+    "float": 12,
+    "double": 22,
+    "decimal": 10,
+    "year": 4,
+    "char": 1,
+    "varchar": 5,
+    "var_string": 5,
+    "tinytext": 255,
+    "text": 65535,
+    "mediumtext": 16777215,
+    "longtext": 4294967295,
+}
+_BINARY_NAMES = {"char": "binary", "varchar": "varbinary"} | {text: text[:-4] + "blob" for text in _TEXTS}
+_STRINGS = frozenset(("char", "varchar", "var_string", *_TEXTS))
+_WITHOUT_FLEN = ("date", "enum", "set", "json", "vector", "null", "unspecified", "geometry")
+TYPES = frozenset((*_DEFAULT_FLEN, *_WITH_FSP, *_WITHOUT_FLEN))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; `type` is the lower-case base name, so a BLOB is `Column("b", "text", binary=True)`.
+
+    `unique` says that the column is part of a unique key, `virtual` that it is generated and has no value in any row.
+    An unset `flen` stands for the length that TiDB gives the type by itself.
+    """
+
+    name: str
+    type: str
+    flen: int | None = None
+    decimals: int | None = None
+    unsigned: bool = False
+    zerofill: bool = False
+    nullable: bool = True
+    pk: bool = False
+    unique: bool = False
+    binary: bool = False
+    elems: tuple[str, ...] = ()
+    default: object = None
+    id: int | None = None
+    virtual: bool = False
+
+    def __post_init__(self) -> None:
+        if self.type not in TYPES:
+            raise BadEvents(
+                f"column {self.name!r} has the unknown type {self.type!r}; known: {', '.join(sorted(TYPES))}"
+            )
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a text format shows the value as a string (quoted) and not as a number."""
+        return self.type not in _UNQUOTED
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the value is raw bytes: BINARY, VARBINARY and the BLOBs."""
+        return self.binary and self.type in _STRINGS
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a table in table order. Tables of one shape share one layout, known by its fingerprint."""
+
+    columns: tuple[Column, ...]
+
+    @cached_property
+    def stored(self) -> tuple[Column, ...]:
+        """The columns that have a value in every row: all but the virtual ones."""
+        return tuple(column for column in self.columns if not column.virtual)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """A signed 64-bit number that is the same in every process for the same columns."""
+        digest = hashlib.blake2b(self.to_json().encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)
+
+    def to_json(self) -> str:
+        """`{"columns":[{"name":"id","type":"int","pk":true}]}`; `from_json` undoes it exactly."""
+        return json.dumps({"columns": [_set_fields(column) for column in self.columns]}, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Layout:
+        try:
+            return Layout(tuple(_column(entry) for entry in json.loads(text)["columns"]))
+        except (ValueError, TypeError, KeyError) as exc:
+            raise BadEvents(f'a layout must be JSON like {{"columns":[{{"name":"id","type":"int"}}]}}: {exc}') from exc
+
+
+def schema_file_text(
+    schema: str,
+    table: str,
+    version: int,
+    layout: Layout | None,
+    query: str = "",
+    action: int = 0,
+    output_column_id: bool = False,
+) -> str:
+    """The text of `shop/orders/meta/schema_<version>_<checksum>.json`; a database has table "" and no layout."""
+    columns = layout.columns if layout else ()
+    return _go_json(
+        {
+            "Table": table,
+            "Schema": schema,
+            "Version": SCHEMA_FILE_FORMAT,
+            "TableVersion": version,
+            "Query": query,
+            "Type": action,
+            "TableColumns": _column_objects(columns, output_column_id) or None,
+            "TableColumnsTotal": len(columns),
+        }
+    )
+
+
+def schema_checksum(schema: str, table: str, layout: Layout | None, output_column_id: bool = False) -> int:
+    """3233644819 for the database `schema1`: the CRC-32 of names and columns, whatever order the columns have."""
+    columns = sorted(
+        layout.columns if layout else (), key=lambda column: column.name.encode("utf-8", "surrogateescape")
+    )
+    shape = {
+        "Table": table,
+        "Schema": schema,
+        "Version": 0,  # TiCDC never fills it in here, although the file says 1
+        "TableColumns": _column_objects(columns, output_column_id),
+        "TableColumnsTotal": len(columns),
+    }
+    return zlib.crc32(_go_json(shape).encode())
+
+
+def _column_objects(columns: Iterable[Column], output_column_id: bool) -> list[dict[str, object]]:
+    return [_column_object(column, output_column_id) for column in columns]
+
+
+def _column_object(column: Column, output_column_id: bool) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "ColumnId": str(column.id) if output_column_id and column.id is not None else None,
+        "ColumnName": column.name,
+        "ColumnType": _type_name(column),
+        "ColumnDefault": column.default,
+        "ColumnPrecision": _precision(column),
+        "ColumnScale": _scale(column),
+        "ColumnNullable": None if column.nullable else "false",
+        "ColumnIsPk": "true" if column.pk else None,
+        "ColumnElems": list(column.elems) or None,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _type_name(column: Column) -> str:
+    name = _BINARY_NAMES.get(column.type, column.type) if column.binary else column.type
+    return name.upper() + (" UNSIGNED" if column.unsigned or column.zerofill else "")
+
+
+def _precision(column: Column) -> str | None:
+    flen = _DEFAULT_FLEN.get(column.type)
+    if flen is None:
+        return None
+    if column.flen is not None:
+        return str(column.flen)
+    # No sign needs one place less; only BIGINT keeps its 20, which its largest unsigned value fills.
+    narrower = (column.unsigned or column.zerofill) and column.type in _INTEGERS[:-1]
+    return str(flen - narrower)
+
+
+def _scale(column: Column) -> str | None:
+    if column.type == "decimal":
+        return str(column.decimals or 0)
+    if column.type in _WITH_FSP or column.type in ("float", "double"):
+        return str(column.decimals) if column.decimals else None
+    return None
+
+
+_FIELDS = {field.name: None if field.default is MISSING else field.default for field in fields(Column)}
+_FIELD_TYPES: dict[str, tuple[type, ...]] = {"name": (str,), "type": (str,), "elems": (list,)}
+_FIELD_TYPES |= dict.fromkeys(("flen", "decimals", "id"), (int, type(None)))
+
+
+def _set_fields(column: Column) -> dict[str, object]:
+    values = {name: getattr(column, name) for name in _FIELDS}
+    return {name: value for name, value in values.items() if name in ("name", "type") or value != _FIELDS[name]}
+
+
+def _column(entry: Any) -> Column:
+    values = dict(entry)
+    if unknown := values.keys() - _FIELDS.keys():
+        raise ValueError(f"unknown column field {min(unknown)!r}; known: {', '.join(_FIELDS)}")
+    for name, value in values.items():
+        if name != "default" and type(value) not in _FIELD_TYPES.get(name, (bool,)):
+            raise ValueError(f"column field {name!r} cannot be {value!r}")
+    return Column(**values | {"elems": tuple(values.get("elems", ()))})
+
+
+_GO_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+_GO_ESCAPED = re.compile(r'["\\\x00-\x1f<>&\u2028\u2029\ud800-\udfff]')
+
+
+def _go_json(value: object, indent: str = "\n") -> str:
+    """The text of `json.MarshalIndent(value, "", "    ")`; a str may hold bad UTF-8 bytes as lone surrogates."""
+    deeper = indent + "    "
+    match value:
+        case dict() if value:
+            return (
+                "{"
+                + ",".join(f"{deeper}{_go_string(k)}: {_go_json(v, deeper)}" for k, v in value.items())
+                + indent
+                + "}"
+            )
+        case list() | tuple() if value:
+            return "[" + ",".join(deeper + _go_json(item, deeper) for item in value) + indent + "]"
+        case str():
+            return _go_string(value)
+        case float():
+            return _go_float(value)
+        case _:
+            return json.dumps(value)
+
+
+def _go_string(text: str) -> str:
+    return '"' + _GO_ESCAPED.sub(_go_escape, text) + '"'
+
+
+def _go_escape(match: re.Match[str]) -> str:
+    char = match[0]
+    if "\ud800" <= char <= "\udfff":
+        return "\\ufffd"
+    return _GO_ESCAPES.get(char) or f"\\u{ord(char):04x}"
+
+
+def _go_float(value: float) -> str:
+    """`100000` and `1e+21`: shortest digits, an exponent only outside 1e-6 .. 1e21."""
+    if not math.isfinite(value):
+        raise BadEvents(f"a column default cannot be {value}")
+    if value and not 1e-6 <= abs(value) < 1e21:
+        mantissa, exponent = repr(value).split("e")
+        return f"{mantissa}e{int(exponent):+d}"
+    return format(Decimal(repr(value)), "f").removesuffix(".0")

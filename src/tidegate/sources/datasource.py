@@ -1,0 +1,171 @@
+"""The sources as a Spark streaming source, format `tidegate`.
+
+`read=rows` gives the events themselves; `read=splits` gives one row a split, one task each, and the task opens the
+source and reads the split in place, which spares moving the rows through the JVM. Spark asks for offsets in one process
+of its own; that process reads the `held` file whenever it is asked. `commit` releases nothing: at that time the events
+are accepted, not durable.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+
+from tidegate.errors import BadSetting
+from tidegate.events import EVENTS, EVENTS_DDL
+from tidegate.sources import Offset, Source, open_source
+
+FORMAT = "tidegate"
+SPLIT_COLUMN = "tidegate_split"
+LIMIT_BYTES = 128 << 20
+
+_DEFAULTS = {
+    "uri": "",
+    "position": "",
+    "limitBytes": str(LIMIT_BYTES),
+    "ordering": "per-table",
+    "wakeMode": "enqueue",
+    "parallelism": "2",
+    "held": "",
+    "read": "rows",
+}
+_WAIT_SECONDS = 0.05
+
+# Spark's form of EVENTS: all columns nullable, a list's element named as Spark names it.
+_VALUES = pa.list_(pa.field("element", pa.binary()))
+_SPARK_EVENTS = pa.schema([pa.field(f.name, _VALUES if pa.types.is_list(f.type) else f.type) for f in EVENTS])
+_SPARK_SPLITS = pa.schema([pa.field(SPLIT_COLUMN, pa.string())])
+
+
+def load_stream(spark: SparkSession, uri: str, position: str | None, **options: str | int) -> DataFrame:
+    """A streaming DataFrame of everything after `position` (JSON offset), None for all; options as of the format."""
+    spark.dataSource.register(TidegateSource)
+    given = {"parallelism": spark.sparkContext.defaultParallelism, "position": position or "", **options, "uri": uri}
+    _checked({name: str(value) for name, value in given.items()})
+    return spark.readStream.format(FORMAT).options(**given).load()
+
+
+class TidegateSource(DataSource):  # type: ignore[misc]  # pyspark is not followed by mypy
+    """Options: uri, position, limitBytes, ordering, wakeMode, parallelism, held, read."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return EVENTS_DDL if _checked(self.options)["read"] == "rows" else f"{SPLIT_COLUMN} string"
+
+    def streamReader(self, schema: Any) -> TidegateStreamReader:  # noqa: N802, Spark's name
+        return TidegateStreamReader(_checked(self.options))
+
+
+class TidegateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Spark's names around a `Source`. An endless source ends with AvailableNow after one micro-batch."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+        self._limit_bytes = int(options["limitBytes"])
+        self._until_end = False
+        self._target: Offset | None = None
+        self._source = _open(options)
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return _position(self._options) or self._source.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxBytes(self._limit_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._until_end = True
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        if self._target is not None:
+            return self._target
+        end = self._latest(start, limit)
+        if self._until_end and not self._source.finite:
+            self._target = end
+        # To Spark an unchanged offset is the end; what is held or not yet due still comes.
+        while self._until_end and end == start and self._source.backlog_bytes(start):
+            time.sleep(_WAIT_SECONDS)
+            end = self._latest(start, limit)
+        return end
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        splits = self._source.splits(start, end, int(self._options["parallelism"]))
+        return [InputPartition(json.dumps(split)) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if self._options["read"] == "splits":
+            row = {
+                "uri": self._options["uri"],
+                "ordering": self._options["ordering"],
+                "split": json.loads(partition.value),
+            }
+            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(row)])], schema=_SPARK_SPLITS)
+            return
+        for batch in self._source.read(json.loads(partition.value)):
+            yield pa.RecordBatch.from_arrays(
+                [column.cast(field.type) for column, field in zip(batch.columns, _SPARK_EVENTS, strict=True)],
+                schema=_SPARK_EVENTS,
+            )
+
+    def commit(self, end: Offset) -> None:
+        """Nothing: Spark calls this when a batch is accepted."""
+
+    def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
+        limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._limit_bytes
+        return self._source.latest(start, limit_bytes, _held(self._options["held"]))
+
+
+def _checked(given: Mapping[str, str]) -> dict[str, str]:
+    """All options with their defaults; Spark writes their names in lower case."""
+    names = {name.lower(): name for name in _DEFAULTS}
+    options = dict(_DEFAULTS)
+    for name, value in given.items():
+        if name.lower() not in names:
+            raise BadSetting(f"unknown option {name!r} of format {FORMAT!r}; known: {', '.join(_DEFAULTS)}")
+        options[names[name.lower()]] = value
+    if options["read"] not in ("rows", "splits"):
+        raise BadSetting(f"option read={options['read']!r} is unknown; known: rows, splits")
+    for name in ("limitBytes", "parallelism"):
+        if not options[name].isdigit() or int(options[name]) < 1:
+            raise BadSetting(f"option {name}={options[name]!r} is not a whole number above 0")
+    _position(options)
+    _open(options)
+    return options
+
+
+def _open(options: Mapping[str, str]) -> Source:
+    return open_source(options["uri"], ordering=options["ordering"], wake_mode=options["wakeMode"])
+
+
+def _position(options: Mapping[str, str]) -> Offset | None:
+    if not options["position"]:
+        return None
+    try:
+        offset = json.loads(options["position"])
+    except ValueError as exc:
+        raise BadSetting(f"option position={options['position']!r} is not JSON: {exc}") from exc
+    if not isinstance(offset, dict):
+        raise BadSetting(f"option position={options['position']!r} is not a JSON object")
+    return offset
+
+
+def _held(path: str) -> frozenset[int]:
+    """The table ids in the JSON list at `path`; none if there is no such file. Its writer replaces it by rename."""
+    if not path:
+        return frozenset()
+    try:
+        return frozenset(json.loads(Path(path).read_text()))
+    except FileNotFoundError:
+        return frozenset()
+    except (ValueError, TypeError) as exc:
+        raise BadSetting(f"held file {path!r} is not a JSON list of table ids: {exc}") from exc

@@ -1,0 +1,246 @@
+"""`parquet:DIR`: change events from Parquet files of the EVENTS schema, replayed in order.
+
+Files come in name order, their row groups in order; the offset `{"at": 7}` is the number of row groups read. Who
+prepares the files ends row groups at transactions, so that none is cut between micro-batches. A split is a run of row
+groups and starts with every layout that stands in the files up to its end, so a start in the middle knows them too. The
+end counts as resolved: the last split brings the greatest commit-ts of all files. There is no path per table here, so
+no table can be held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidegate.errors import BadEvents, BadSetting
+from tidegate.events import EVENTS, LAYOUT
+from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
+
+_LINE_BYTES = 30  # operation, names and separators of one encoded line
+_IMAGES = ("after", "before")
+# Mostly distinct values: a dictionary would only cost time, and so does compression (three times the read of `snappy`).
+_DISTINCT = (*_IMAGES, "start_ts", "commit_ts", "seq")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One row group: where it stands and about how many encoded bytes it makes."""
+
+    file: str
+    number: int
+    size_bytes: int
+
+
+class ParquetSource:
+    finite = True
+
+    def __init__(self, uri: str) -> None:
+        text = uri.removeprefix("parquet:").removeprefix("//")
+        self._directory = Path(text)
+        self._footers: dict[str, pq.FileMetaData] = {}
+        self._known_layouts: dict[tuple[str, int], dict[int, str]] = {}
+        if not text:
+            raise BadSetting(f"source {uri!r} names no directory; write parquet:DIR")
+        if not self._directory.is_dir():
+            raise BadSetting(
+                f"source {uri!r}: there is no directory {str(self._directory)!r}; name one with .parquet files"
+            )
+
+    def initial(self) -> Offset:
+        return {"at": 0}
+
+    def latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
+        at = self._at(start)
+        if at == len(self._groups):
+            return start
+        fitting = int(np.searchsorted(self._ends, self._bytes_before(at) + limit_bytes, side="right"))
+        return {"at": max(at + 1, fitting)}
+
+    def splits(self, start: Offset, end: Offset, parallelism: int) -> list[Split]:
+        first, last = self._at(start), self._at(end)
+        if first == last:
+            return []
+        bounds = self._bounds(first, last, max(1, parallelism))
+        layouts = self._layout_groups(last)
+        splits: list[Split] = [
+            {"groups": [[group.file, group.number] for group in self._groups[low:high]], "layouts": layouts}
+            for low, high in pairwise(bounds)
+        ]
+        if last == len(self._groups):
+            splits[-1]["resolved"] = self._greatest_ts
+        return splits
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        layouts: dict[int, str] = {}
+        for file, number in split["layouts"]:
+            layouts.update(self._layouts(file, number))
+        if layouts:
+            yield layout_rows(layouts, 0)
+        for file, number in split["groups"]:
+            yield from self._rows(file, number)
+        if "resolved" in split:
+            yield resolved_row(split["resolved"])
+
+    def backlog_bytes(self, offset: Offset) -> int:
+        return int(self._ends[-1]) - self._bytes_before(self._at(offset))
+
+    def _at(self, offset: Offset) -> int:
+        at = offset.get("at")
+        if not isinstance(at, int) or not 0 <= at <= len(self._groups):
+            raise BadSetting(
+                f"position {offset!r} does not fit the {len(self._groups)} row groups in {str(self._directory)!r}; "
+                "were the files changed?"
+            )
+        return at
+
+    def _bounds(self, first: int, last: int, pieces: int) -> list[int]:
+        """Cuts the row groups into runs of about equal bytes."""
+        before = self._bytes_before(first)
+        goals = before + (self._bytes_before(last) - before) * np.arange(1, pieces) / pieces
+        cuts = np.searchsorted(self._ends[first:last], goals, side="left") + first + 1
+        return sorted({first, last, *(int(cut) for cut in cuts if cut < last)})
+
+    @cached_property
+    def _files(self) -> list[str]:
+        files = sorted(path.name for path in self._directory.glob("*.parquet"))
+        if not files:
+            raise BadSetting(f"directory {str(self._directory)!r} has no .parquet files; put some there")
+        return files
+
+    @cached_property
+    def _groups(self) -> list[Group]:
+        groups: list[Group] = []
+        for file in self._files:
+            metadata = self._footer(file)
+            groups += [Group(file, n, _encoded_bytes(metadata.row_group(n))) for n in range(metadata.num_row_groups)]
+        if not groups:
+            raise BadSetting(f"the .parquet files in {str(self._directory)!r} hold no rows; put events there")
+        return groups
+
+    @cached_property
+    def _ends(self) -> npt.NDArray[np.int64]:
+        return np.cumsum([group.size_bytes for group in self._groups], dtype=np.int64)
+
+    def _bytes_before(self, at: int) -> int:
+        return int(self._ends[at - 1]) if at else 0
+
+    @cached_property
+    def _greatest_ts(self) -> int:
+        return max(self._group_ts(group.file, group.number) for group in self._groups)
+
+    def _layout_groups(self, last: int) -> list[list[Any]]:
+        """The row groups before `last` that bring a layout for the first time."""
+        known: set[int] = set()
+        found: list[list[Any]] = []
+        for group in self._groups[:last]:
+            layouts = self._layouts(group.file, group.number)
+            if layouts.keys() - known:
+                found.append([group.file, group.number])
+                known |= layouts.keys()
+        return found
+
+    def _footer(self, file: str) -> pq.FileMetaData:
+        """Read and checked once; the splits of a run open their files with it."""
+        if file not in self._footers:
+            self._footers[file] = _checked_footer(str(self._directory / file))
+        return self._footers[file]
+
+    def _columns(self, file: str, number: int, names: list[str]) -> pa.Table:
+        with pq.ParquetFile(self._directory / file, metadata=self._footer(file)) as opened:
+            return opened.read_row_group(number, columns=names, use_threads=False).select(names)
+
+    def _rows(self, file: str, number: int) -> Iterator[pa.RecordBatch]:
+        table = self._columns(file, number, EVENTS.names).cast(EVENTS)
+        size_bytes = _encoded_bytes(self._footer(file).row_group(number))
+        rows = max(1, table.num_rows * BATCH_BYTES // max(size_bytes, BATCH_BYTES))
+        yield from table.combine_chunks().to_batches(max_chunksize=rows)
+
+    def _layouts(self, file: str, number: int) -> dict[int, str]:
+        """The layouts that stand in a row group; reads the payload of none."""
+        if (file, number) not in self._known_layouts:
+            chosen = pc.equal(self._columns(file, number, ["kind"]).column("kind"), LAYOUT)
+            rows = None
+            if pc.any(chosen).as_py():
+                rows = self._columns(file, number, ["layout", "ddl"]).filter(chosen)
+            self._known_layouts[file, number] = (
+                dict(zip(rows["layout"].to_pylist(), rows["ddl"].to_pylist(), strict=True)) if rows else {}
+            )
+        return self._known_layouts[file, number]
+
+    def _group_ts(self, file: str, number: int) -> int:
+        """The greatest commit-ts, from the statistics or, where a writer left them out, from the rows."""
+        statistics = _column(self._footer(file).row_group(number), "commit_ts").statistics
+        if statistics is not None and statistics.has_min_max:
+            return int(statistics.max)
+        return int(pc.max(self._columns(file, number, ["commit_ts"]).column("commit_ts")).as_py() or 0)
+
+
+def write_events(directory: str | Path, batches: Iterable[pa.RecordBatch], rows_per_file: int) -> list[Path]:
+    """Writes batches of EVENTS as `events-000000.parquet`, ...: a row group a batch, a new file after so many rows."""
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    writer: pq.ParquetWriter | None = None
+    rows = 0
+    try:
+        for batch in batches:
+            if writer is None or rows >= rows_per_file:
+                if writer is not None:
+                    writer.close()
+                files.append(folder / f"events-{len(files):06d}.parquet")
+                writer, rows = _writer(files[-1]), 0
+            writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+            rows += batch.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    return files
+
+
+def _writer(path: Path) -> pq.ParquetWriter:
+    coded = [name for name in EVENTS.names if name not in _DISTINCT]
+    return pq.ParquetWriter(path, EVENTS, compression="none", use_dictionary=coded)
+
+
+def _checked_footer(path: str) -> pq.FileMetaData:
+    try:
+        metadata = pq.read_metadata(path)
+    except (pa.ArrowInvalid, OSError) as exc:
+        raise BadEvents(f"{path!r} cannot be read as a Parquet file; replace or remove it: {exc}") from exc
+    found = metadata.schema.to_arrow_schema()
+    for wanted in EVENTS:
+        if wanted.name not in found.names:
+            raise BadEvents(f"{path!r} has no column {wanted.name!r}; add it ({wanted.type}): events need all columns")
+        type_ = found.field(wanted.name).type
+        if not _same_type(type_, wanted.type):
+            raise BadEvents(f"{path!r}: column {wanted.name!r} is {type_}, not {wanted.type}; cast it when preparing")
+    return metadata
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Alike but for the name and nullability of a list's element, which writers choose differently."""
+    if pa.types.is_list(found) and pa.types.is_list(wanted):
+        return bool(found.value_type == wanted.value_type)
+    return bool(found == wanted)
+
+
+def _column(group: pq.RowGroupMetaData, name: str) -> pq.ColumnChunkMetaData:
+    """The column chunk of this name; a list's chunk is known by the list's name."""
+    chunks = (group.column(index) for index in range(group.num_columns))
+    return next(chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] == name)
+
+
+def _encoded_bytes(group: pq.RowGroupMetaData) -> int:
+    """A delete encodes `before`, all others `after`; the larger of the two is close for any mix."""
+    payload_bytes = max(int(_column(group, name).total_uncompressed_size) for name in _IMAGES)
+    return payload_bytes + int(group.num_rows) * _LINE_BYTES

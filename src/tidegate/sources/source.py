@@ -1,0 +1,89 @@
+"""What every source promises, and the readers of option text that sources share.
+
+A source hands out change events between two offsets. An offset and a split are small JSON values; the same offsets give
+the same rows whenever and wherever they are read, so a split can be opened by any process that opens the same URI.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import pyarrow as pa
+
+from tidegate.errors import BadSetting
+from tidegate.events import EVENTS, LAYOUT, RESOLVED
+
+Offset = dict[str, Any]
+Split = dict[str, Any]
+
+ORDERINGS = ("per-table", "global")
+WAKE_MODES = ("enqueue", "flush")
+BATCH_BYTES = 8 << 20  # encoded bytes in one Arrow batch, about
+
+_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+class Source(Protocol):
+    """Where changes come from. Byte counts are estimates of encoded (CSV) bytes."""
+
+    finite: bool
+
+    def initial(self) -> Offset:
+        """The offset before the first event."""
+        ...
+
+    def latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
+        """How far to read from `start`: within the limit, but at least one unit; `start` itself when there is nothing.
+
+        Tables whose ids are in `held` are not handed out where the source has a path per table.
+        """
+        ...
+
+    def splits(self, start: Offset, end: Offset, parallelism: int) -> list[Split]:
+        """The work between two offsets, balanced by bytes; a table stays in one split unless ordering is `global`."""
+        ...
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Batches of EVENTS: the layouts first, then per table in (commit_ts, seq) order."""
+        ...
+
+    def backlog_bytes(self, offset: Offset) -> int | None:
+        """What is left behind `offset`; None when the source never ends."""
+        ...
+
+
+def layout_rows(layouts: Mapping[int, str], ts: int) -> pa.RecordBatch:
+    """One `layout` row for each fingerprint and its JSON."""
+    marks = [{"kind": LAYOUT, "commit_ts": ts, "seq": 0, "layout": key, "ddl": text} for key, text in layouts.items()]
+    return pa.RecordBatch.from_pylist(marks, schema=EVENTS)
+
+
+def resolved_row(ts: int) -> pa.RecordBatch:
+    """One `resolved` row: nothing at or below `ts` follows."""
+    return pa.RecordBatch.from_pylist([{"kind": RESOLVED, "commit_ts": ts, "seq": 0}], schema=EVENTS)
+
+
+def byte_count(text: str) -> int:
+    """`byte_count("2.2MiB")` is 2306867; plain numbers are bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text.strip())
+    if found is None or found[2].lower() not in _UNITS:
+        raise ValueError("a size such as 500000, 64KiB or 2.2MiB")
+    return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def read_query(query: str, readers: Mapping[str, Callable[[str], Any]], what: str) -> dict[str, Any]:
+    """The values of a URI's query; each reader raises ValueError that says what it wants."""
+    values: dict[str, Any] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in readers:
+            raise BadSetting(f"{what}: unknown parameter {name!r}; known: {', '.join(sorted(readers))}")
+        if name in values:
+            raise BadSetting(f"{what}: parameter {name!r} stands twice; keep one")
+        try:
+            values[name] = readers[name](text)
+        except ValueError as exc:
+            raise BadSetting(f"{what}: {name}={text!r} is not {exc}") from exc
+    return values

@@ -1,0 +1,222 @@
+"""What the rows of sysbench's tables say: a pure function of (seed, table, position), without state.
+
+Position p of a table is its p-th change. First `prepare`: positions below `prepared` insert ids 1, 2, ... Then the run:
+the kinds follow one short cycle with the mix's proportions, and every kind has its own ids, so that before and after
+agree with what came earlier:
+
+* inserts take new ids, rows + 1 onwards;
+* updates (`oltp_update_non_index`: only `c` changes) go round and round over a fixed set of ids; round r turns version
+  r into r + 1, each id once a round in scrambled order;
+* deletes take ids in the order of their creation and never one that is updated. With more deletes than inserts the
+  prepared ids run out; then they are deleted again, with contents of another version.
+
+With both updates and deletes the lower half of the prepared ids is updated, the rest deleted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.events import DELETE, INSERT, UPDATE
+from tidegate.format.tables import Column, Layout
+
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int8]
+Hashes = npt.NDArray[np.uint64]
+
+SCHEMA_NAME = "sbtest"
+SCHEMA_ID = 100
+FIRST_TABLE_ID = 101
+LAYOUT = Layout(
+    (
+        Column("id", "int", nullable=False, pk=True),
+        Column("k", "int", nullable=False),
+        Column("c", "char", flen=120, nullable=False),
+        Column("pad", "char", flen=60, nullable=False),
+    )
+)
+
+INSERTED, UPDATED, DELETED = range(3)
+_KINDS = pa.array([INSERT, UPDATE, DELETE])
+_NOTHING = pa.scalar(b"", pa.binary())
+
+# Five groups of eleven digits joined by '-' are a pad; two such pieces joined by '-' are a c.
+_PIECE, _PIECES = 59, 1 << 15
+_C_LENGTH, _PAD_LENGTH = 2 * _PIECE + 1, _PIECE
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Kind, id and version of each change; the version is the one after it, and for a delete the one before."""
+
+    kind: Codes
+    id: Ints
+    version: Ints
+
+
+@dataclass(frozen=True)
+class History:
+    """What happens to a table, the same for all tables; `mix` counts inserts, updates and deletes of the run."""
+
+    rows: int
+    prepared: int
+    mix: tuple[int, int, int]
+
+    def changes(self, position: Ints) -> Changes:
+        turn, place = np.divmod(position - self.prepared, len(self._cycle[0]))
+        kinds, before, counts = self._cycle
+        kind, ordinal = kinds[place], turn * counts[place] + before[place]
+        prepare = position < self.prepared
+        kind, ordinal = np.where(prepare, np.int8(INSERTED), kind), np.where(prepare, position - self.rows, ordinal)
+        return self._placed(kind, ordinal)
+
+    @cached_property
+    def updatable(self) -> int:
+        """Ids 1 up to this are updated and never deleted."""
+        if not self.mix[UPDATED]:
+            return 0
+        return max(1, self.rows // 2) if self.mix[DELETED] else self.rows
+
+    @cached_property
+    def _cycle(self) -> tuple[Codes, Ints, Ints]:
+        """Per place of the cycle: its kind, how many of that kind stand before it, how many in the whole cycle."""
+        part = gcd(*self.mix)
+        counts = [count // part for count in self.mix]
+        # Even spacing with inserts first at equal places: the n-th delete always follows the n-th insert.
+        spaced = sorted(((n + 0.5) / count, kind) for kind, count in enumerate(counts) for n in range(count))
+        kinds = [kind for _, kind in spaced]
+        seen: Counter[int] = Counter()
+        before = []
+        for kind in kinds:
+            before.append(seen[kind])
+            seen[kind] += 1
+        return np.array(kinds, np.int8), np.array(before, np.int64), np.array([counts[k] for k in kinds], np.int64)
+
+    def _placed(self, kind: Codes, ordinal: Ints) -> Changes:
+        ids, version = np.empty_like(ordinal), np.zeros_like(ordinal)
+        for code in np.flatnonzero(np.bincount(kind, minlength=3)):
+            chosen = kind == code
+            if code == INSERTED:
+                ids[chosen] = self.rows + 1 + ordinal[chosen]
+            elif code == UPDATED:
+                ids[chosen], version[chosen] = self._updated(ordinal[chosen])
+            else:
+                ids[chosen], version[chosen] = self._deleted(ordinal[chosen])
+        return Changes(kind, ids, version)
+
+    def _updated(self, ordinal: Ints) -> tuple[Ints, Ints]:
+        turn, place = np.divmod(ordinal, self.updatable)
+        return (place * self._stride + turn) % self.updatable + 1, turn + 1
+
+    def _deleted(self, ordinal: Ints) -> tuple[Ints, Ints]:
+        if self.mix[DELETED] <= self.mix[INSERTED]:
+            return self.updatable + 1 + ordinal, np.zeros_like(ordinal)
+        turn, place = np.divmod(ordinal, self.rows - self.updatable)
+        return self.updatable + 1 + place, turn
+
+    @cached_property
+    def _stride(self) -> int:
+        """Coprime to the number of updatable ids, so stepping by it visits each of them once a round."""
+        stride = max(1, int(self.updatable * 0.618))
+        while gcd(stride, self.updatable) != 1:
+            stride += 1
+        return stride
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The values of rows: k and pad depend on (seed, table, id), c on the version too."""
+
+    rows: int
+    seed: int
+
+    def images(self, table: Ints, changes: Changes) -> tuple[pa.ListArray, pa.ListArray]:
+        """The `after` and `before` columns: null where a delete has no after and an insert no before."""
+        key = _scramble(_scramble(table.view(np.uint64) + np.uint64(self.seed)) + changes.id.view(np.uint64))
+        fixed = self._fixed(changes.id, key)
+        return (
+            self._lists(fixed, key, changes.version, changes.kind != DELETED),
+            self._lists(fixed, key, changes.version - (changes.kind == UPDATED), changes.kind != INSERTED),
+        )
+
+    def _fixed(self, ids: Ints, key: Hashes) -> tuple[pa.Array, pa.Array, pa.Array]:
+        k = (key >> np.uint64(32)) % np.uint64(self.rows) + np.uint64(1)
+        return _decimal(ids), _decimal(k), _pieces(self.seed, "pad").take(_piece_numbers(key, 0))
+
+    def _lists(
+        self, fixed: tuple[pa.Array, ...], key: Hashes, version: Ints, present: npt.NDArray[np.bool_]
+    ) -> pa.Array:
+        whole = bool(present.all())
+        if not whole:
+            if not present.any():
+                return pa.nulls(len(present), pa.list_(pa.binary()))
+            chosen = pa.array(np.flatnonzero(present))
+            fixed, key, version = tuple(column.take(chosen) for column in fixed), key[present], version[present]
+        values = self._values(fixed, _scramble(key + version.view(np.uint64)))
+        offsets = np.zeros(len(present) + 1, np.int32)
+        np.cumsum(present, out=offsets[1:])
+        return pa.ListArray.from_arrays(pa.array(offsets * 4), values, mask=None if whole else pa.array(~present))
+
+    def _values(self, fixed: tuple[pa.Array, ...], key: Hashes) -> pa.Array:
+        """Four values a row in one array. Its bytes are the joined rows; only the offsets between values are added."""
+        ids, k, pad = fixed
+        head = _pieces(self.seed, "head").take(_piece_numbers(key, 0))
+        tail = _pieces(self.seed, "pad").take(_piece_numbers(key, 32))
+        joined = pc.binary_join_element_wise(ids, k, head, tail, pad, _NOTHING)
+        ends = np.empty((len(ids), 4), np.int32)
+        ends[:, 3] = _offsets(joined)[1:]
+        ends[:, 2] = ends[:, 3] - _PAD_LENGTH
+        ends[:, 1] = ends[:, 2] - _C_LENGTH
+        ends[:, 0] = ends[:, 1] - np.diff(_offsets(k))
+        offsets = np.concatenate([np.zeros(1, np.int32), ends.ravel()])
+        return pa.Array.from_buffers(pa.binary(), 4 * len(ids), [None, pa.py_buffer(offsets), joined.buffers()[2]])
+
+
+def kind_names(kind: Codes) -> pa.Array:
+    return _KINDS.take(pa.array(kind))
+
+
+def table_names(number: Ints) -> pa.Array:
+    """`sbtest1` for table number 1."""
+    return pc.binary_join_element_wise("sbtest", pa.array(number).cast(pa.string()), "")
+
+
+def _scramble(key: Hashes) -> Hashes:
+    """The finaliser of splitmix64: every bit of the key reaches every bit of the result."""
+    mixed: Hashes = key * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _piece_numbers(key: Hashes, shift: int) -> pa.Array:
+    return pa.array(((key >> np.uint64(shift)) & np.uint64(_PIECES - 1)).astype(np.int32))
+
+
+@lru_cache(maxsize=4)
+def _pieces(seed: int, part: str) -> pa.Array:
+    """All pieces of text; a `head` ends with the '-' that joins it to its tail."""
+    digits = np.random.Generator(np.random.PCG64(seed)).integers(48, 58, (_PIECES, _PIECE + 1), np.uint8)
+    digits[:, 11::12] = ord("-")
+    width = _PIECE + (part == "head")
+    offsets = np.arange(0, _PIECES * width + 1, width, dtype=np.int32)
+    text = np.ascontiguousarray(digits[:, :width])
+    return pa.Array.from_buffers(pa.binary(), _PIECES, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+
+
+def _decimal(numbers: Ints | Hashes) -> pa.Array:
+    return pa.array(numbers).cast(pa.string()).cast(pa.binary())
+
+
+def _offsets(texts: pa.Array) -> npt.NDArray[np.int32]:
+    return np.frombuffer(texts.buffers()[1], np.int32)[: len(texts) + 1]

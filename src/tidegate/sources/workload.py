@@ -1,0 +1,303 @@
+"""`workload://sysbench?tables=10&rows=1000000&seed=1`: sysbench's tables, written for ever or for `events` changes.
+
+Every table is one path that hands out steps (see `steps`) of at most `batch` encoded bytes, or of one transaction if
+that is more. In a micro-batch a path hands out one step (`flush`) or as many as the limit allows (`enqueue`). Held
+paths stay behind and are named in the offset; once released they catch up. In `flush` mode they keep their distance
+instead, because no path may hand out two steps. Rows depend on the URI alone: any cut into micro-batches and splits
+gives the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.errors import BadSetting
+from tidegate.events import EVENTS, tso
+from tidegate.sources.admission import Admission
+from tidegate.sources.source import BATCH_BYTES, Offset, Split, byte_count, layout_rows, read_query, resolved_row
+from tidegate.sources.steps import ENDLESS, Cursor, Steps, cut_rows, cut_tables
+from tidegate.sources.sysbench import (
+    DELETED,
+    FIRST_TABLE_ID,
+    LAYOUT,
+    SCHEMA_ID,
+    SCHEMA_NAME,
+    UPDATED,
+    History,
+    Ints,
+    Texts,
+    kind_names,
+    table_names,
+)
+
+_STEP_MS = 1000  # the commit-ts window of a step when no rate says how long one takes
+_DDL_MS = 1000  # the tables were created that long before the epoch
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The parameters, with their defaults. `rate` 0 means as fast as they are read, `events` None means for ever."""
+
+    tables: int = 10
+    rows: int = 1_000_000
+    seed: int = 1
+    txn_rows: int = 10
+    mix: tuple[int, int, int] = (0, 100, 0)
+    skew: float = 0.0
+    rate: int = 0
+    events: int | None = None
+    batch: int = byte_count("2.2MiB")
+    prepare: bool = True
+    epoch: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    @property
+    def row_bytes(self) -> int:
+        """About one encoded line: `"U","sbtest1","sbtest",` then id, k, c and pad."""
+        return len(f'"U","sbtest{self.tables}","{SCHEMA_NAME}",{self.rows},{self.rows},"",""\r\n') + 119 + 59
+
+
+def parse_workload(query: str) -> Workload:
+    """`parse_workload("tables=1&mix=0:0:100")`; refuses what is unknown, out of range or cannot happen together."""
+    values = read_query(query, _READERS, "workload://sysbench")
+    workload = Workload(**{name.replace("-", "_"): value for name, value in values.items()})
+    if workload.rows < 2 and workload.mix[UPDATED] and workload.mix[DELETED]:
+        raise BadSetting("workload://sysbench: a mix of updates and deletes needs rows=2 or more")
+    return workload
+
+
+class WorkloadSource:
+    """Remembers one thing: when `latest` was first asked, which is where a `rate` counts from."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        ordering: str = "per-table",
+        wake_mode: str = "enqueue",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.finite = workload.events is not None
+        self._workload = workload
+        self._ordering = ordering
+        self._wake_mode = wake_mode
+        self._clock = clock
+        self._rate_from: tuple[float, int] | None = None
+        self._history = History(workload.rows, workload.rows if workload.prepare else 0, workload.mix)
+        self._texts = Texts(workload.rows, workload.seed)
+        self._layout = LAYOUT.fingerprint
+
+    def initial(self) -> Offset:
+        return Cursor().offset()
+
+    def latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
+        cursor = self._cursor(start)
+        due = self._due_rows(cursor)
+        admission = Admission(
+            self._steps,
+            finite=self.finite,
+            one_step=self._wake_mode == "flush",
+            budget=min(limit_bytes // self._workload.row_bytes, due),
+            due=due,
+        )
+        paths = range(FIRST_TABLE_ID, FIRST_TABLE_ID + self._steps.tables)
+        end = admission.admit(cursor, {table_id - FIRST_TABLE_ID for table_id in held if table_id in paths})
+        return start if end == cursor else end.offset()
+
+    def splits(self, start: Offset, end: Offset, parallelism: int) -> list[Split]:
+        if start == end:
+            return []
+        before, after = self._cursor(start), self._cursor(end)
+        splits = self._cut(before, after, max(1, parallelism))
+        for split in splits:
+            split["start"], split["end"] = (at.within(*split["tables"]).offset() for at in (before, after))
+        splits[-1]["resolved"] = self._steps.resolved(after.passed())
+        return splits
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        yield layout_rows({self._layout: LAYOUT.to_json()}, self._version)
+        first, last = split["tables"]
+        low, high = (self._steps.positions(self._cursor(split[at]), first, last) for at in ("start", "end"))
+        trim_low, trim_high = split.get("rows", (None, None))
+        low[0] = low[0] if trim_low is None else trim_low
+        high[-1] = high[-1] if trim_high is None else trim_high
+        active = np.flatnonzero(high > low)
+        yield from self._batches(active + first, low[active], high[active])
+        if "resolved" in split:
+            yield resolved_row(split["resolved"])
+
+    def backlog_bytes(self, offset: Offset) -> int | None:
+        if not self.finite:
+            return None
+        return (int(self._steps.events.sum()) - self._handed_rows(self._cursor(offset))) * self._workload.row_bytes
+
+    @cached_property
+    def _steps(self) -> Steps:
+        work = self._workload
+        weight = np.arange(1, work.tables + 1, dtype=np.float64) ** -work.skew
+        step_txns = max(1, min(work.batch // work.row_bytes, work.rows) // work.txn_rows)
+        step_rows = np.maximum(1, np.round(step_txns * weight)).astype(np.int64) * work.txn_rows
+        step_ms = int(step_rows.sum()) * work.row_bytes * 1000 // work.rate if work.rate else _STEP_MS
+        return Steps(
+            step_rows=step_rows,
+            events=_shares(work.events, weight),
+            prepared=self._history.prepared,
+            txn_rows=work.txn_rows,
+            epoch_ms=int(work.epoch.timestamp() * 1000),
+            step_ms=max(1, step_ms, step_txns >> 17),  # a window has room for all its transactions
+        )
+
+    @cached_property
+    def _version(self) -> int:
+        return tso(self._steps.epoch_ms - _DDL_MS)
+
+    def _cursor(self, offset: Offset) -> Cursor:
+        return Cursor.of(offset, self._workload.tables)
+
+    def _handed_rows(self, cursor: Cursor) -> int:
+        return int(self._steps.positions(cursor, 0, self._steps.tables).sum())
+
+    def _due_rows(self, cursor: Cursor) -> int:
+        """Rows that the rate has produced by now and nobody has read."""
+        if not self._workload.rate:
+            return ENDLESS
+        now, handed = self._clock(), self._handed_rows(cursor)
+        if self._rate_from is None:
+            self._rate_from = now, handed
+        since, base = self._rate_from
+        return max(0, int((now - since) * self._workload.rate / self._workload.row_bytes) - (handed - base))
+
+    def _cut(self, before: Cursor, after: Cursor, pieces: int) -> list[Split]:
+        low, high = (self._steps.positions(at, 0, self._steps.tables) for at in (before, after))
+        ends = np.cumsum(high - low)
+        if self._ordering == "global":
+            return [{"tables": [*pair], "rows": [*rows]} for pair, rows in cut_rows(self._steps, low, ends, pieces)]
+        return [{"tables": [*pair]} for pair in cut_tables(ends, pieces)]
+
+    def _batches(self, tables: Ints, low: Ints, high: Ints) -> Iterator[pa.RecordBatch]:
+        """Batches of a bounded size; they end at transactions where these fit."""
+        ends = np.cumsum(high - low)
+        starts = ends - (high - low)
+        row, total = 0, int(ends[-1]) if len(ends) else 0
+        while row < total:
+            until = self._batch_end(row, low, starts, ends)
+            chosen = slice(np.searchsorted(ends, row, side="right"), np.searchsorted(starts, until, side="left"))
+            counts = np.minimum(ends[chosen], until) - np.maximum(starts[chosen], row)
+            yield self._rows(tables[chosen], low[chosen] + np.maximum(row - starts[chosen], 0), counts)
+            row = until
+
+    def _batch_end(self, row: int, low: Ints, starts: Ints, ends: Ints) -> int:
+        until = row + max(1, BATCH_BYTES // self._workload.row_bytes)
+        if until >= ends[-1]:
+            return int(ends[-1])
+        table = int(np.searchsorted(ends, until, side="right"))
+        to_position = int(low[table]) - int(starts[table])
+        aligned = max(int(starts[table]), self._steps.transaction_start(until + to_position) - to_position)
+        return aligned if aligned > row else until
+
+    def _rows(self, tables: Ints, first: Ints, counts: Ints) -> pa.RecordBatch:
+        """`counts` changes of each table from position `first` on."""
+        run = np.repeat(np.arange(len(tables)), counts)
+        position = np.arange(len(run)) + (first - (np.cumsum(counts) - counts))[run]
+        table, rows = tables[run], len(run)
+        changes = self._history.changes(position)
+        after, before = self._texts.images(table, changes)
+        table_id = pa.array(table + FIRST_TABLE_ID)
+        commit_ts = self._steps.commit_ts(table, position)
+        columns = {
+            "kind": kind_names(changes.kind),
+            "schema_name": pa.repeat(pa.scalar(SCHEMA_NAME), rows),
+            "table_name": table_names(tables + 1).take(pa.array(run)),
+            "table_id": table_id,
+            "logical_table_id": table_id,
+            "schema_id": pa.repeat(pa.scalar(SCHEMA_ID, pa.int64()), rows),
+            "table_version": pa.repeat(pa.scalar(self._version, pa.int64()), rows),
+            "start_ts": pa.array(self._steps.start_ts(commit_ts)),
+            "commit_ts": pa.array(commit_ts),
+            "seq": pa.array(position + 1),
+            "layout": pa.repeat(pa.scalar(self._layout, pa.int64()), rows),
+            "after": after,
+            "before": before,
+            "ddl": pa.nulls(rows, pa.string()),
+        }
+        return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.names], schema=EVENTS)
+
+
+def _shares(events: int | None, weight: npt.NDArray[np.float64]) -> Ints:
+    """So many events for each table, by weight; they add up to `events`."""
+    if events is None:
+        return np.full(len(weight), ENDLESS, np.int64)
+    bounds = np.rint(events * np.cumsum(weight) / weight.sum()).astype(np.int64)
+    bounds[-1] = events
+    shares: Ints = np.diff(bounds, prepend=0)
+    return shares
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def _read_mix(text: str) -> tuple[int, int, int]:
+    parts = [int(part) if part.isascii() and part.isdigit() else -1 for part in text.split(":")]
+    if len(parts) != 3 or min(parts) < 0 or not any(parts) or sum(parts) // gcd(*parts) > 10_000:
+        raise ValueError("inserts:updates:deletes such as 5:90:5 (whole numbers, not all zero)")
+    return parts[0], parts[1], parts[2]
+
+
+def _read_skew(text: str) -> float:
+    try:
+        skew = float(text)
+    except ValueError:
+        skew = -1.0
+    if not 0 <= skew <= 10:
+        raise ValueError("a number from 0 (all tables alike) to 10")
+    return skew
+
+
+def _read_bytes(text: str) -> int:
+    count = byte_count(text)
+    if count < 1:
+        raise ValueError("at least one byte")
+    return count
+
+
+def _read_flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("true or false")
+    return text == "true"
+
+
+def _read_epoch(text: str) -> datetime:
+    try:
+        epoch = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("a time such as 2026-01-01 or 2026-01-01T12:00:00") from None
+    return epoch if epoch.tzinfo else epoch.replace(tzinfo=UTC)
+
+
+_READERS: dict[str, Callable[[str], object]] = {
+    "tables": _whole(1, 10_000_000),
+    "rows": _whole(1, 2**31 - 1),
+    "seed": _whole(0, 2**32),
+    "txn-rows": _whole(1, 10_000_000),
+    "mix": _read_mix,
+    "skew": _read_skew,
+    "rate": lambda text: _read_bytes(text.removesuffix("/s")),
+    "events": _whole(1, 10**15),
+    "batch": _read_bytes,
+    "prepare": _read_flag,
+    "epoch": _read_epoch,
+}

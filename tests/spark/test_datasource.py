@@ -1,0 +1,185 @@
+"""The sources through a real streaming query: rows, splits, AvailableNow, resume and held tables."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate.errors import BadSetting
+from tidegate.events import EVENTS, EVENTS_DDL, LAYOUT, RESOLVED
+from tidegate.sources import open_source
+from tidegate.sources.datasource import SPLIT_COLUMN, load_stream
+from tidegate.sources.parquet import write_events
+
+URI = "workload://sysbench?tables=3&rows=200&txn-rows=5&batch=8KiB&events=3000"
+Row = dict[str, object]
+Rows = dict[int, list[Row]]
+
+
+def by_table(rows: list[Row]) -> Rows:
+    tables: Rows = defaultdict(list)
+    for row in rows:
+        if row["kind"] not in (LAYOUT, RESOLVED):
+            tables[row["table_id"]].append(row)
+    return dict(tables)
+
+
+def expected(uri: str = URI, position: dict[str, object] | None = None) -> Rows:
+    source = open_source(uri)
+    start = position or source.initial()
+    splits = source.splits(start, source.latest(start, 1 << 40, frozenset()), 1)
+    return by_table([row for split in splits for batch in source.read(split) for row in batch.to_pylist()])
+
+
+def run(stream: DataFrame, checkpoint: Path) -> tuple[list[pa.Table], list[str]]:
+    """Runs to the end of what is available: the Arrow table of each micro-batch, and its end offsets."""
+    batches: list[pa.Table] = []
+    query = (
+        stream.writeStream.foreachBatch(lambda frame, _: batches.append(frame.toArrow()))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(120), "the query does not end"
+    finally:
+        query.stop()
+    return batches, [progress.sources[0].endOffset for progress in query.recentProgress]
+
+
+def rows_of(batches: list[pa.Table]) -> list[Row]:
+    return [row for batch in batches for row in batch.select(EVENTS.names).to_pylist()]
+
+
+def test_rows_have_the_events_schema_and_come_whole_in_several_batches(spark: SparkSession, tmp_path: Path) -> None:
+    stream = load_stream(spark, URI, None, limitBytes=200_000)
+    assert stream.schema == spark.createDataFrame([], EVENTS_DDL).schema
+    batches, _ = run(stream, tmp_path)
+    assert len(batches) > 2
+    assert max(batch.num_rows for batch in batches) * 218 < 220_000
+    assert by_table(rows_of(batches)) == expected()
+    for batch in batches:
+        assert rows_of([batch])[0]["kind"] == LAYOUT
+        assert batch.column("kind").to_pylist().count(RESOLVED) == 1
+
+
+@pytest.mark.parametrize("ordering", ["per-table", "global"])
+def test_a_split_is_one_row_and_one_task_and_can_be_read_in_place(
+    spark: SparkSession, tmp_path: Path, ordering: str
+) -> None:
+    stream = load_stream(spark, URI, None, limitBytes=300_000, ordering=ordering, read="splits", parallelism=2)
+    assert stream.columns == [SPLIT_COLUMN]
+    tasks: list[int] = []
+    splits: list[str] = []
+
+    def take(frame: DataFrame, _: int) -> None:
+        tasks.append(frame.rdd.getNumPartitions())
+        splits.extend(row[0] for row in frame.collect())
+
+    query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    assert query.start().awaitTermination(120)
+    assert set(tasks) == {2}
+    source = open_source(URI, ordering=ordering)
+    rows = [row for split in splits for batch in source.read(json.loads(split)) for row in batch.to_pylist()]
+    assert by_table(rows) == expected()
+
+
+def test_a_position_replays_exactly_what_follows_it(spark: SparkSession, tmp_path: Path) -> None:
+    batches, offsets = run(load_stream(spark, URI, None, limitBytes=150_000), tmp_path / "first")
+    for index, offset in enumerate(offsets[:-1:2]):
+        again, _ = run(load_stream(spark, URI, offset, limitBytes=250_000), tmp_path / f"again{index}")
+        rest = rows_of(batches[2 * index + 1 :])
+        assert by_table(rows_of(again)) == by_table(rest) == expected(position=json.loads(offset))
+
+
+def test_parquet_is_replayed_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+    source = open_source(URI)
+    [split] = source.splits(source.initial(), source.latest(source.initial(), 1 << 40, frozenset()), 1)
+    write_events(
+        tmp_path / "in", (b.slice(n, 150) for b in source.read(split) for n in range(0, b.num_rows, 150)), 1000
+    )
+    batches, _ = run(
+        load_stream(spark, f"parquet:{tmp_path / 'in'}", None, limitBytes=100_000), tmp_path / "checkpoint"
+    )
+    assert len(batches) > 3
+    assert by_table(rows_of(batches)) == expected()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_held_tables_wait_and_catch_up_after_release(spark: SparkSession, tmp_path: Path) -> None:
+    held = tmp_path / "held.json"
+    held.write_text("[102]")
+    rows: list[Row] = []
+    stream = load_stream(spark, URI, None, limitBytes=200_000, held=str(held))
+    query = (
+        stream.writeStream.foreachBatch(lambda frame, _: rows.extend(rows_of([frame.toArrow()])))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    want = expected()
+    try:
+        wait_for(lambda: all(len(by_table(rows).get(table, ())) == len(want[table]) for table in (101, 103)))
+        assert query.isActive, "the end was taken for reached while a table is held"
+        assert 102 not in by_table(rows)
+        held.unlink()
+        assert query.awaitTermination(60)
+    finally:
+        query.stop()
+    assert by_table(rows) == want
+
+
+def test_a_query_that_waits_for_a_held_table_can_be_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    held = tmp_path / "held.json"
+    held.write_text("[101, 102, 103]")
+    query = (
+        load_stream(spark, URI, None, held=str(held))
+        .writeStream.foreachBatch(lambda frame, _: frame.count())
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    time.sleep(2)
+    begun = time.monotonic()
+    query.stop()
+    assert time.monotonic() - begun < 10
+    assert not query.isActive
+
+
+def test_an_endless_workload_ends_after_one_batch_when_only_what_is_available_is_asked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches, _ = run(load_stream(spark, "workload://sysbench?tables=2&rows=100", None, limitBytes=100_000), tmp_path)
+    assert len(batches) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"limitbites": "5"}, "unknown option 'limitbites'"),
+        ({"limitBytes": "lots"}, "limitBytes='lots'"),
+        ({"read": "columns"}, "read='columns' is unknown"),
+        ({"ordering": "legacy"}, "encoder-ordering='legacy'"),
+        ({"position": "{"}, "is not JSON"),
+    ],
+)
+def test_bad_options_are_refused_before_the_query_starts(
+    spark: SparkSession, options: dict[str, str], words: str
+) -> None:
+    position = options.pop("position", None)
+    with pytest.raises(BadSetting) as refused:
+        load_stream(spark, URI, position, **options)
+    assert words in str(refused.value)
