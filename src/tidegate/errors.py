@@ -1,15 +1,15 @@
 """The one error tree. The type says what to do next; the message names the object and the remedy.
 
-    TidegateError
-    ├── UsageError            fix the command, an option, a URI or the input's shape      (exit code 2)
-    │   ├── BadSetting        an option or URI is unknown or out of range
-    │   └── BadEvents         the events break their contract: wrong schema, NULL name, wrong value count
-    ├── LandingError          something could not be put on storage
-    │   ├── StoreUnavailable  may pass: the driver plans it again (retry = True)
-    │   └── StoreRefused      will not pass by itself: rights, names, an object with other content
-    ├── SpoolError            the spool's directory is full, gone or held by another changefeed
-    ├── VerifyError           what stands on storage is not what the source says
-    └── BrokenInvariant       a bug in Tidegate: stop rather than guess
+TidegateError
+├── UsageError            fix the command, an option, a URI or the input's shape      (exit code 2)
+│   ├── BadSetting        an option or URI is unknown or out of range
+│   └── BadEvents         the events break their contract: wrong schema, NULL name, wrong value count
+├── LandingError          something could not be put on storage
+│   ├── StoreUnavailable  may pass: the driver plans it again (retry = True)
+│   └── StoreRefused      will not pass by itself: rights, names, an object with other content
+├── SpoolError            the spool's directory is full, gone or held by another changefeed
+├── VerifyError           what stands on storage is not what the source says
+└── BrokenInvariant       a bug in Tidegate: stop rather than guess
 """
 
 

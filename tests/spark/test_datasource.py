@@ -86,8 +86,11 @@ def test_a_split_is_one_row_and_one_task_and_can_be_read_in_place(
     query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
     assert query.start().awaitTermination(120)
     assert set(tasks) == {2}
-    source = open_source(URI, ordering=ordering)
-    rows = [row for split in splits for batch in source.read(json.loads(split)) for row in batch.to_pylist()]
+    rows: list[Row] = []
+    for text in splits:
+        told = json.loads(text)
+        source = open_source(told["uri"], ordering=told["ordering"])
+        rows += [row for batch in source.read(told["split"]) for row in batch.to_pylist()]
     assert by_table(rows) == expected()
 
 

@@ -1,4 +1,4 @@
-"""The Parquet source replays prepared events in order, whole, from any position, and refuses files that are not events."""
+"""The Parquet source replays prepared events whole and in order, from any position, and refuses other files."""
 
 from __future__ import annotations
 

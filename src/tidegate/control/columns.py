@@ -67,7 +67,7 @@ class Keys:
         return np.where(self._keys[at] == wanted, self._numbers[at], -1)
 
     def numbers(self, table_id: Ints, span: Ints) -> tuple[Numbers, Ints]:
-        """Numbers of all keys, new ones numbered on from the last, and the positions where each new one stands first."""
+        """Numbers of all keys, new ones numbered on from the last, and where each new one stands first."""
         found = self.find(table_id, span)
         missing = np.flatnonzero(found < 0)
         if not len(missing):
@@ -106,4 +106,5 @@ def group_starts(sorted_values: Ints) -> Ints:
 
 def after_or_equal(ts: Ints, seq: Ints, mark_ts: Ints, mark_seq: Ints) -> NDArray[np.bool_]:
     """(ts, seq) >= (mark_ts, mark_seq), element by element."""
-    return (ts > mark_ts) | ((ts == mark_ts) & (seq >= mark_seq))
+    reached: NDArray[np.bool_] = (ts > mark_ts) | ((ts == mark_ts) & (seq >= mark_seq))
+    return reached

@@ -21,7 +21,7 @@ END = -1  # no next item
 
 
 class Items(Columns):
-    """Accepted items. A free slot has `first_ts` at the greatest value, so the smallest pending ts is a plain minimum."""
+    """Accepted items. A free slot has the greatest `first_ts`, so the smallest pending ts is a plain minimum."""
 
     _dtypes = {  # noqa: RUF012
         "dispatcher": np.int32, "version": np.int64, "layout": np.int64, "first_ts": np.int64, "first_seq": np.int64,
@@ -167,7 +167,8 @@ class Queues:
         ds.bytes[owners] += np.add.reduceat(items.length[slots], starts) if len(slots) else 0
         self.queued += len(slots)
         self.active += int(was_empty.sum())
-        return owners[was_empty]
+        emptied: Numbers = owners[was_empty]
+        return emptied
 
     def walk(self, dispatcher: Numbers) -> tuple[Numbers, Ints]:
         """All queued items of these dispatchers: (slots, position in `dispatcher`), grouped and in order."""

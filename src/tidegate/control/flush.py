@@ -87,8 +87,8 @@ class Round:
         bounds = np.concatenate(([0], np.cumsum(counts[keep])))
         reason = np.full(int(keep.sum()), "error")
         return Round(
-            round_id, self.plan[keep], slots, bounds, self.dispatcher[keep], self.lane[keep], self.number[keep], self.version[keep],
-            self.date[keep], self.bytes[keep], reason, self.schema[keep], self.attempt + 1,
+            round_id, self.plan[keep], slots, bounds, self.dispatcher[keep], self.lane[keep], self.number[keep],
+            self.version[keep], self.date[keep], self.bytes[keep], reason, self.schema[keep], self.attempt + 1,
         )  # fmt: skip
 
 
@@ -171,7 +171,8 @@ class Planner:
         """Dispatchers with a queue: each has an entry by age, or is due already."""
         known = np.unique(np.concatenate([self._age_due, self._size_due, *(numbers for _, _, numbers in self._ages)]))
         self.visited += len(known)
-        return known[self.queues.dispatchers.head[known] >= 0]
+        active: Numbers = known[self.queues.dispatchers.head[known] >= 0]
+        return active
 
     def _push(self, dispatcher: Numbers, due: float) -> None:
         if len(dispatcher):
@@ -258,7 +259,8 @@ class Planner:
         version = self.queues.items.version[slots]
         head = np.repeat(version[starts], np.diff(np.append(starts, len(slots))))
         changed = np.cumsum(version != head)
-        return changed - np.repeat(changed[starts], np.diff(np.append(starts, len(slots)))) == 0
+        since_head = changed - np.repeat(changed[starts], np.diff(np.append(starts, len(slots))))
+        return np.asarray(since_head == 0)
 
     def _cut(self, slots: Numbers, owner_at: Ints) -> tuple[Ints, NDArray[np.bool_]]:
         """File number (within this round) of each item, and whether its file is as large as `file-size` asks."""

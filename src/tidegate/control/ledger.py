@@ -112,8 +112,8 @@ class Ledger:
             at = int(order[bad[0]])
             raise BadEvents(
                 f"table {items['schema_name'][at]}.{items['table_name'][at]}: changes from commit-ts {first[0][at]}, "
-                f"seq {first[1][at]} overlap or precede commit-ts {before_ts[bad[0]]}, seq {before_seq[bad[0]]} that was "
-                "accepted before; the source must hand out each table in (commit_ts, seq) order"
+                f"seq {first[1][at]} overlap or precede commit-ts {before_ts[bad[0]]}, seq {before_seq[bad[0]]} that "
+                "was accepted before; the source must hand out each table in (commit_ts, seq) order"
             )
 
     def _rename(self, items: pa.Table, dispatcher: Numbers, order: Numbers) -> None:

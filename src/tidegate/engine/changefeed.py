@@ -261,7 +261,8 @@ class Changefeed:
             never = [key for key in unknown if key not in self.layouts]
         if never:
             raise BadEvents(
-                f"rows use layout {never[0]} but no layout row defines it; a source sends a layout row before its first use"
+                f"rows use layout {never[0]} but no layout row defines it; "
+                "a source sends a layout row in the same or an earlier micro-batch than its first use"
             )
         return bool(unknown)
 
@@ -343,7 +344,7 @@ class Changefeed:
 
     # -- durable -------------------------------------------------------------------------------------------------
 
-    def _land_loop(self, lander: int) -> None:
+    def _land_loop(self) -> None:
         try:
             while not self._closed and self._error is None:
                 planned = self._take_round()
@@ -404,9 +405,9 @@ class Changefeed:
             row = (
                 i, int(round_.lane[i]), queues.schema_names[owner], queues.table_names[owner], int(ds.table_id[owner]),
                 int(ds.logical_id[owner]), int(round_.version[i]), int(items.layout[slots[0]]),
-                date_of(int(round_.date[i]), self.settings.date_separator), int(round_.number[i]), bool(round_.schema[i]),
-                int(round_.bytes[i]), items.segment[slots].tolist(), items.offset[slots].tolist(),
-                items.length[slots].tolist(),
+                date_of(int(round_.date[i]), self.settings.date_separator), int(round_.number[i]),
+                bool(round_.schema[i]), int(round_.bytes[i]), items.segment[slots].tolist(),
+                items.offset[slots].tolist(), items.length[slots].tolist(),
             )  # fmt: skip
             plans.append(dict(zip(PLANS.names, row, strict=True)))
         s = self.settings
@@ -548,7 +549,7 @@ class Changefeed:
     def _measure(self) -> None:
         with self._lock:
             ledger = self.ledger
-            gauges = {
+            gauges: dict[str, float] = {
                 **{f"spool_{tier}_bytes": ledger.spool.tier_bytes[i] for i, tier in enumerate(TIERS)},
                 "spool_segment_count": ledger.spool.segment_count,
                 "spool_items": ledger.spool.items,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tidegate.engine.rows import ERROR, ITEMS, ROWS, UNKNOWN_LAYOUT
 from tidegate.engine.segments import Places, SegmentWriter
 from tidegate.errors import BadEvents, SpoolError
-from tidegate.events import DDL, EVENTS, LAYOUT, RESOLVED, ROW_KINDS
+from tidegate.events import EVENTS, KINDS, LAYOUT, ROW_KINDS
 from tidegate.format import csv
 from tidegate.format.tables import Layout
 from tidegate.sources import open_source
@@ -40,8 +40,9 @@ class Floor:
     def passes(self, table_id: Ints, ts: Ints, seq: Ints) -> NDArray[np.bool_]:
         at = np.minimum(np.searchsorted(self.table_id, table_id), len(self.table_id) - 1)
         known = self.table_id[at] == table_id
-        above: NDArray[np.bool_] = (ts > self.ts[at]) | ((ts == self.ts[at]) & (seq > self.seq[at]))
-        return ~known | above
+        above = (ts > self.ts[at]) | ((ts == self.ts[at]) & (seq > self.seq[at]))
+        passing: NDArray[np.bool_] = ~known | above
+        return passing
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def read_splits(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _take(task: _Task, events: pa.RecordBatch) -> None:
     kinds = events.column(0).dictionary_encode()
     names = kinds.dictionary.to_pylist()
-    unknown = set(names) - {*ROW_KINDS, DDL, RESOLVED, LAYOUT}
+    unknown = set(names) - set(KINDS)
     if unknown:
         raise BadEvents(
             f"unknown kind of event {min(map(str, unknown))!r}; known: {', '.join(ROW_KINDS)}, ddl, resolved, layout"
@@ -142,8 +143,8 @@ def _take_rows(task: _Task, events: pa.RecordBatch) -> None:
         if events.column(name).null_count:
             at = int(np.flatnonzero(events.column(name).is_null().to_numpy(zero_copy_only=False))[0])
             raise BadEvents(
-                f"a row has NULL in {name} (commit-ts {events.column('commit_ts')[at]}, seq {events.column('seq')[at]}); "
-                "every change needs it: filter such rows out or fill it in the source"
+                f"a row has NULL in {name} (commit-ts {events.column('commit_ts')[at]}, "
+                f"seq {events.column('seq')[at]}); every change needs it: filter such rows out or fill it in the source"
             )
     table_id, ts, seq = (_ints(events, name) for name in ("table_id", "commit_ts", "seq"))
     if task.job.floor is not None:
@@ -173,8 +174,8 @@ def _append(task: _Task, events: pa.RecordBatch, fingerprint: int, layout: Layou
     task.appended += len(data)
     if task.appended > task.job.allowance_bytes:
         raise BadEvents(
-            f"one task of a micro-batch holds more than {task.job.allowance_bytes} encoded bytes; lower the source's limit "
-            "per micro-batch (maxOffsetsPerTrigger, maxBytesPerTrigger or maxFilesPerTrigger) or raise spool.max-bytes"
+            f"one task of a micro-batch holds more than {task.job.allowance_bytes} encoded bytes; lower the source's "
+            "limit per micro-batch (maxOffsetsPerTrigger, maxBytesPerTrigger, maxFilesPerTrigger) or raise spool.max-bytes"
         )
     segment, tier, base = task.writer.append(data)
     task.items.append(_items(task.job, events, fingerprint, order, ends - ends[0], segment, tier, base))
@@ -248,7 +249,7 @@ def _chunk_starts(table_id: Ints, version: Ints, ts: Ints, ends: Ints, chunk_byt
     sizes = np.diff(np.append(ends[transaction], ends[count]))
     if (sizes > file_size_bytes).any():
         starts = np.union1d(starts, _inside(transaction, sizes, ends, chunk_bytes, file_size_bytes))
-    return starts
+    return np.asarray(starts)
 
 
 def _inside(transaction: Ints, sizes: Ints, ends: Ints, chunk_bytes: int, file_size_bytes: int) -> Ints:

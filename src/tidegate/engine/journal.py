@@ -263,14 +263,13 @@ def _adopt(store: Store, options: paths.PathOptions, found: Recovered, pending: 
     for file in sorted((row for table in pending for row in table.to_pylist()), key=lambda row: row["plan"]):
         lane = (file["table_id"], file["span"])
         key = data_key(file, options)
-        size = store.size(paths.data_path(key, file["number"], options)) if lane not in broken else None
+        path = paths.data_path(key, file["number"], options)
+        size = store.size(path) if lane not in broken else None
         if size == file["bytes"]:
             store.put(paths.index_path(key, options), paths.index_text(key, file["number"], options).encode())
             adopted.append(file)
         elif size is not None:
-            raise StoreRefused(
-                f"{paths.data_path(key, file['number'], options)} has {size} bytes but the journal planned {file['bytes']}"
-            )
+            raise StoreRefused(f"{path} has {size} bytes but the journal planned {file['bytes']}")
         elif lane not in broken:
             broken.add(lane)
             missing.append({**file, "number": file["number"] - 1, "last_ts": 0, "last_seq": 0})

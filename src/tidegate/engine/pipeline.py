@@ -1,7 +1,7 @@
 """The Structured Streaming query and the life of a changefeed around it.
 
-The query's callback ingests a micro-batch and returns at the wake; landings run from plain threads beside it. Spark's own
-checkpoint directory is made anew for every start and decides nothing: where to resume comes from the journal. If the
+The query's callback ingests a micro-batch and returns at the wake; landings run from plain threads beside it. Spark's
+own checkpoint directory is made anew for every start and decides nothing: where to resume comes from the journal. If the
 query fails for a passing reason it is started again in the same process, as after a crash.
 """
 
@@ -51,14 +51,6 @@ class Position:
 
 
 OpenSource = Callable[["Position | None"], DataFrame]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a source of ours is told by the changefeed that reads it."""
-
-    limit_bytes: int
-    held_file: str
 
 
 def write_stream(
@@ -172,9 +164,7 @@ class Handle:
     def _start_run(self) -> _Run:
         store = self.store_opener(self.settings.sink_uri)
         lander = _lander(self.spark)
-        changefeed = Changefeed(
-            self.settings, store, self.store_opener, self.clock, self.metrics, lander, self.slots
-        )
+        changefeed = Changefeed(self.settings, store, self.store_opener, self.clock, self.metrics, lander, self.slots)
         try:
             run = _Run(self.spark, changefeed, self.slots, self.finite, self.open_source)
             changefeed.start()
@@ -219,7 +209,9 @@ class Handle:
         self.restarts = self.restarts + 1 if not self._run.accepted_any else 1
         if self.restarts > _RESTARTS:
             raise error
-        log.warning("the query failed and is started again (%d of %d): %s", self.restarts, _RESTARTS, _first_line(error))
+        log.warning(
+            "the query failed and is started again (%d of %d): %s", self.restarts, _RESTARTS, _first_line(error)
+        )
         self._run.changefeed.stop_reading()
         self._run.end_query()
         self._run.changefeed.fail(error)
@@ -263,7 +255,8 @@ class _Run:
         assert query is not None
         while not stop.is_set() and self.error is None and query.isActive:
             stop.wait(_POLL_S)
-        if self.error is None and not query.isActive and (failure := query.exception()) is not None:
+        if self.error is None and not query.isActive:
+            failure: BaseException | None = query.exception()
             return failure
         return self.error
 

@@ -50,12 +50,13 @@ def check_session(spark: SparkSession, spool_is_shared: bool = False) -> tuple[i
     slots = sc.defaultParallelism
     if slots < 2:
         raise BadSetting(
-            f"master {sc.master} has {slots} slot but Tidegate needs two, one to ingest and one to land; use local[2,4] or more"
+            f"master {sc.master} has {slots} slot but Tidegate needs two, one to ingest and one to land; "
+            "use local[2,4] or more"
         )
     if not sc.master.startswith("local") and not spool_is_shared:
         raise BadSetting(
-            f"master {sc.master} runs tasks on other machines, which do not share the spool directory; use a local master "
-            "such as local[2,4]"
+            f"master {sc.master} runs tasks on other machines, which do not share the spool directory; "
+            "use a local master such as local[2,4]"
         )
     _check_python(sc)
     return slots, [*_warn_retries(sc), *_warn_scheduler(sc)]
@@ -65,8 +66,8 @@ def _check_python(sc: Any) -> None:
     worker = shutil.which(sc.pythonExec) or sc.pythonExec
     if os.path.realpath(worker) != os.path.realpath(sys.executable):
         raise BadSetting(
-            f"Spark's workers run {worker} but the driver runs {sys.executable}; set PYSPARK_PYTHON={sys.executable} before "
-            "the session is made"
+            f"Spark's workers run {worker} but the driver runs {sys.executable}; "
+            f"set PYSPARK_PYTHON={sys.executable} before the session is made"
         )
 
 

@@ -1,9 +1,9 @@
 """The sources as a Spark streaming source, format `tidegate`.
 
 `read=rows` gives the events themselves; `read=splits` gives one row a split, one task each, and the task opens the
-source and reads the split in place, which spares moving the rows through the JVM. Spark asks for offsets in one process
-of its own; that process reads the `held` file whenever it is asked. `commit` releases nothing: at that time the events
-are accepted, not durable.
+source and reads the split in place, which spares moving the rows through the JVM. Such a row says all a task needs:
+`{"uri": ..., "ordering": ..., "split": ...}`. Spark asks for offsets in one process of its own; that process reads the
+`held` file whenever it is asked. `commit` releases nothing: at that time the events are accepted, not durable.
 """
 
 from __future__ import annotations

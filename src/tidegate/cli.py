@@ -1,0 +1,269 @@
+"""The command line: `tidegate run`, `verify`, `bench`. Exit code 2 for usage, 1 for failure, 0 when all went well."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tidegate import __version__
+from tidegate.bench import BENCHMARKS, run_bench
+from tidegate.display import Display, summary
+from tidegate.engine.pipeline import Handle, Position, limit_bytes, offset_json, start
+from tidegate.engine.session import local_session
+from tidegate.engine.store import open_store
+from tidegate.errors import BadSetting, TidegateError, UsageError
+from tidegate.settings import Settings, duration_s, effective, load_settings, read_config, redacted
+from tidegate.sources import open_source
+from tidegate.sources.datasource import load_stream
+from tidegate.verify import verify
+
+_EXAMPLES = """examples:
+  tidegate run --source "workload://sysbench?tables=10&rows=1000000" --sink file:///tmp/out --duration 30s
+  tidegate verify --source "workload://sysbench?tables=10&rows=1000000" --sink file:///tmp/out
+  tidegate bench throughput --json throughput.json
+"""
+_RUN_EXAMPLES = """examples:
+  tidegate run --source "workload://sysbench?tables=10&seed=1" --sink "file:///tmp/out?flush-interval=2s" --duration 1m
+  tidegate run changefeed.toml --source parquet:/data/events --sink file:///tmp/out --report report.json
+  tidegate run --source "workload://sysbench?tables=1000" --sink file:///tmp/out --metrics-addr 127.0.0.1:9100
+
+Options of the changefeed stand in CONFIG.toml, in the sink URI (?file-size=16MiB&flush-interval=2s), or here as
+--option KEY=VALUE; later ones win. SIGINT or SIGTERM stops reading, lands what is spooled and writes the checkpoint; a
+second one leaves at once.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.getLogger("tidegate").setLevel(logging.INFO)
+    try:
+        result: int = arguments.run(arguments)
+    except TidegateError as exc:
+        print(f"tidegate: {exc}", file=sys.stderr)
+        return exc.exit_code
+    except BrokenPipeError:
+        return 0
+    return result
+
+
+def _parser() -> argparse.ArgumentParser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="tidegate",
+        description="Lands database changes in cloud storage in TiCDC's layout, through PySpark Structured Streaming.",
+        epilog=_EXAMPLES,
+        formatter_class=formatter,
+    )
+    parser.add_argument("--version", action="version", version=f"tidegate {__version__}")
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    run = verbs.add_parser("run", help="run a changefeed", epilog=_RUN_EXAMPLES, formatter_class=formatter)
+    run.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
+    _add_ends(run)
+    run.add_argument("--duration", metavar="30s", help="stop reading after this time (default: until the source ends)")
+    run.add_argument("--report", metavar="FILE.json", help="write the summary as JSON")
+    run.add_argument("--metrics-addr", metavar="HOST:PORT", help="serve Prometheus metrics (loopback by default)")
+    run.add_argument("--slots", type=int, metavar="N", help="Spark task slots (default: the cores, at least 2)")
+    run.set_defaults(run=_run)
+
+    check = verbs.add_parser(
+        "verify",
+        help="replay a deterministic source and check what stands on the sink",
+        epilog='example:\n  tidegate verify --source "workload://sysbench?tables=10&seed=1" --sink file:///tmp/out\n',
+        formatter_class=formatter,
+    )
+    check.add_argument("config", nargs="?", metavar="CONFIG.toml", help="the options that the changefeed ran with")
+    _add_ends(check)
+    check.set_defaults(run=_verify)
+
+    bench = verbs.add_parser(
+        "bench",
+        help="measure, and check what was measured",
+        epilog="benchmarks:\n"
+        + "".join(f"  {name:<12} {entry.help}\n" for name, entry in BENCHMARKS.items())
+        + "\nexample:\n  tidegate bench throughput --json throughput.json\n",
+        formatter_class=formatter,
+    )
+    bench.add_argument("name", metavar="NAME", help="which benchmark: " + ", ".join(BENCHMARKS))
+    bench.add_argument("--json", metavar="FILE", help="write name and figures as JSON")
+    bench.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        default="bench-data",
+        help="where prepared input and output go (default: %(default)s)",
+    )
+    bench.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a parameter of the benchmark, e.g. --set tables=4",
+    )
+    bench.set_defaults(run=_bench)
+    return parser
+
+
+def _add_ends(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--source", required=True, metavar="URI", help="workload://sysbench?... or parquet:DIR")
+    parser.add_argument(
+        "--sink", required=True, metavar="URI", help="file:///absolute/path, with options as ?key=value"
+    )
+    parser.add_argument("--changefeed-id", metavar="ID", help="name of the changefeed (default: from the sink URI)")
+    parser.add_argument(
+        "--spool-dir", metavar="DIR", help="directory of the spool (default: under the system's temporary directory)"
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the changefeed, e.g. file-size=16MiB",
+    )
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    config = read_config(arguments.config) if arguments.config else None
+    given = _pairs("--option", arguments.option)
+    given |= {"changefeed-id": arguments.changefeed_id, "spool.dir": arguments.spool_dir}
+    return load_settings(arguments.sink, config, {key: value for key, value in given.items() if value is not None})
+
+
+def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
+    bad = next((text for text in texts if "=" not in text), None)
+    if bad is not None:
+        raise BadSetting(f"{flag} {bad!r} is not of the form KEY=VALUE")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    duration = _duration(arguments.duration)
+    source = open_source(arguments.source, ordering=settings.encoder_ordering, wake_mode=settings.wake_mode)
+    _check_report(arguments.report)
+    _print_options(settings, arguments.source)
+    spark = local_session(arguments.slots)
+    try:
+
+        def events(position: Position | None) -> Any:
+            return load_stream(
+                spark,
+                arguments.source,
+                offset_json(position),
+                read="splits",
+                limitBytes=limit_bytes(settings),
+                ordering=settings.encoder_ordering,
+                wakeMode=settings.wake_mode,
+                held=held_file(settings),
+            )
+
+        handle = start(events, settings, metrics_addr=arguments.metrics_addr, finite=source.finite)
+        return _attend(handle, settings, duration, arguments)
+    finally:
+        _stop_spark(spark)
+
+
+def held_file(settings: Settings) -> str:
+    """Where the changefeed tells its source which tables not to hand out."""
+    return str(Path(settings.spool_dir) / settings.changefeed_id / "held.json")
+
+
+def _duration(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return duration_s(text)
+    except BadSetting as exc:
+        raise UsageError(f"--duration {exc}") from exc
+
+
+def _check_report(path: str | None) -> None:
+    """A report that cannot be written is said before the run, not after it."""
+    if path is not None and not os.access(Path(path).resolve().parent, os.W_OK):
+        raise UsageError(f"--report {path}: its directory does not exist or is not writable")
+
+
+def _print_options(settings: Settings, source: str) -> None:
+    print(f"tidegate {__version__}")
+    rows = [("source", redacted(source)), *effective(settings)]
+    for key, value in rows:
+        print(f"  {key:<26} {value}")
+    for note in settings.notes:
+        print(f"  note: {note}")
+    print("starting Spark ...", flush=True)
+
+
+class _Signals:
+    """The first SIGINT or SIGTERM asks for an orderly stop, the second leaves at once. Handlers only set flags."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        # Installed after the SparkContext, whose own SIGINT handler would cancel the landings too.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.asked += 1
+
+
+def _attend(handle: Handle, settings: Settings, duration: float | None, arguments: argparse.Namespace) -> int:
+    """Poll, show, and stop when time is up or a signal comes."""
+    signals, display, started = _Signals(), Display(sys.stdout, settings), time.monotonic()
+    if handle.metrics_port is not None:
+        print(f"metrics on port {handle.metrics_port}", flush=True)
+    while not handle.done:
+        handle.await_termination(0.1)
+        if signals.asked or (duration is not None and time.monotonic() - started >= duration):
+            handle.stop()
+        if signals.asked > 1:
+            print("\nleft at once: what was spooled and not landed will be read again", flush=True)
+            os._exit(130)
+        display.show(handle.status())
+    display.close(handle.status())
+    report = summary(handle.status(), handle.changefeed, time.monotonic() - started)
+    print(report.text(arguments.source, arguments.sink))
+    if arguments.report:
+        Path(arguments.report).write_text(json.dumps(report.figures, indent=2) + "\n", encoding="utf-8")
+    handle.await_termination()
+    return 0
+
+
+def _stop_spark(spark: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    spark.stop()
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    report = verify(
+        arguments.source, settings, open_store(settings.sink_uri), progress=lambda text: print(text, flush=True)
+    )
+    for key, value in asdict(report).items():
+        print(f"  {key:<22} {value}")
+    print("verified: every change up to the checkpoint is there exactly once, in order")
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    if arguments.name not in BENCHMARKS:
+        raise UsageError(f"unknown benchmark {arguments.name!r}; known: {', '.join(BENCHMARKS)}")
+    figures = run_bench(arguments.name, Path(arguments.data_dir), _pairs("--set", arguments.set))
+    for key, value in figures.items():
+        print(f"  {key:<28} {value:.4g}" if isinstance(value, float) else f"  {key:<28} {value}")
+    if arguments.json:
+        body = {"name": arguments.name, "figures": figures}
+        Path(arguments.json).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
