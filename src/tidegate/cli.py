@@ -17,13 +17,12 @@ from typing import Any
 from tidegate import __version__
 from tidegate.bench import BENCHMARKS, run_bench
 from tidegate.display import Display, summary
-from tidegate.engine.pipeline import Handle, Position, limit_bytes, offset_json, start
+from tidegate.engine.pipeline import Handle, start_source
 from tidegate.engine.session import local_session
 from tidegate.engine.store import open_store
 from tidegate.errors import BadSetting, TidegateError, UsageError
 from tidegate.settings import Settings, duration_s, effective, load_settings, read_config, redacted
 from tidegate.sources import open_source
-from tidegate.sources.datasource import load_stream
 from tidegate.verify import verify
 
 _EXAMPLES = """examples:
@@ -148,33 +147,15 @@ def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
 def _run(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     duration = _duration(arguments.duration)
-    source = open_source(arguments.source, ordering=settings.encoder_ordering, wake_mode=settings.wake_mode)
+    open_source(arguments.source, ordering=settings.encoder_ordering, wake_mode=settings.wake_mode)  # refuse early
     _check_report(arguments.report)
     _print_options(settings, arguments.source)
     spark = local_session(arguments.slots)
     try:
-
-        def events(position: Position | None) -> Any:
-            return load_stream(
-                spark,
-                arguments.source,
-                offset_json(position),
-                read="splits",
-                limitBytes=limit_bytes(settings),
-                ordering=settings.encoder_ordering,
-                wakeMode=settings.wake_mode,
-                held=held_file(settings),
-            )
-
-        handle = start(events, settings, metrics_addr=arguments.metrics_addr, finite=source.finite)
+        handle = start_source(arguments.source, settings, metrics_addr=arguments.metrics_addr)
         return _attend(handle, settings, duration, arguments)
     finally:
         _stop_spark(spark)
-
-
-def held_file(settings: Settings) -> str:
-    """Where the changefeed tells its source which tables not to hand out."""
-    return str(Path(settings.spool_dir) / settings.changefeed_id / "held.json")
 
 
 def _duration(text: str | None) -> float | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-Figures = dict[str, float | int | str]
+from tidegate.bench import throughput
+from tidegate.bench.figures import Figures
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,11 @@ class Benchmark:
     run: Callable[[Path, Mapping[str, str]], Figures]
 
 
-BENCHMARKS: dict[str, Benchmark] = {}
+BENCHMARKS: dict[str, Benchmark] = {
+    "throughput": Benchmark("prepared events through Tidegate and through Spark's own CSV writer", throughput.run),
+}
 
 
-def run_bench(name: str, data_dir: Path, parameters: Mapping[str, str]) -> dict[str, Any]:
+def run_bench(name: str, data_dir: Path, parameters: Mapping[str, str]) -> Figures:
+    """The figures of one benchmark; raises when its own checks fail, and then there are none."""
     return BENCHMARKS[name].run(data_dir, parameters)

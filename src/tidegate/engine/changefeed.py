@@ -158,11 +158,6 @@ class Changefeed:
 
     # -- life ----------------------------------------------------------------------------------------------------
 
-    @property
-    def held_file(self) -> str:
-        """The file that tells a source which tables not to hand out."""
-        return str(self.spool.disk / "held.json")
-
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
@@ -336,10 +331,11 @@ class Changefeed:
         with self._lock:
             held = set(self.ledger.held_tables)
         if held != self._held_written:
-            temp = f"{self.held_file}.new"
+            path = held_file(self.settings)
+            temp = f"{path}.new"
             with open(temp, "w", encoding="utf-8") as file:
                 file.write(repr(sorted(held)))
-            os.replace(temp, self.held_file)
+            os.replace(temp, path)
             self._held_written = held
 
     # -- durable -------------------------------------------------------------------------------------------------
@@ -574,6 +570,11 @@ _DURATIONS = {
     "schema_check_duration_seconds": "schema_check_s",
     "schema_write_duration_seconds": "schema_write_s",
 }
+
+
+def held_file(settings: Settings) -> str:
+    """The file that tells a source which tables not to hand out for now."""
+    return os.path.join(settings.spool_dir, settings.changefeed_id, "held.json")
 
 
 def chunk_bytes(file_size_bytes: int) -> int:

@@ -175,7 +175,7 @@ def _append(task: _Task, events: pa.RecordBatch, fingerprint: int, layout: Layou
     if task.appended > task.job.allowance_bytes:
         raise BadEvents(
             f"one task of a micro-batch holds more than {task.job.allowance_bytes} encoded bytes; lower the source's "
-            "limit per micro-batch (maxOffsetsPerTrigger, maxBytesPerTrigger, maxFilesPerTrigger) or raise spool.max-bytes"
+            "limit per micro-batch (maxOffsetsPerTrigger or maxBytesPerTrigger) or raise spool.max-bytes"
         )
     segment, tier, base = task.writer.append(data)
     task.items.append(_items(task.job, events, fingerprint, order, ends - ends[0], segment, tier, base))

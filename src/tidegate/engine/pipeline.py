@@ -1,8 +1,8 @@
 """The Structured Streaming query and the life of a changefeed around it.
 
 The query's callback ingests a micro-batch and returns at the wake; landings run from plain threads beside it. Spark's
-own checkpoint directory is made anew for every start and decides nothing: where to resume comes from the journal. If the
-query fails for a passing reason it is started again in the same process, as after a crash.
+own checkpoint directory is made anew for every start and decides nothing: where to resume comes from the journal. If
+the query fails for a passing reason it is started again in the same process, as after a crash.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.engine.changefeed import Changefeed, Status
-from tidegate.engine.clock import Clock, SystemClock
+from tidegate import sources
+from tidegate.engine.changefeed import Changefeed, Status, held_file
+from tidegate.engine.clock import SystemClock
 from tidegate.engine.ingest import IngestJob, check_schema, ingest, read_splits
 from tidegate.engine.land import LandJob, land
 from tidegate.engine.rows import ITEMS, spark_ddl
@@ -33,7 +34,7 @@ from tidegate.engine.store import Store, open_store
 from tidegate.errors import TidegateError
 from tidegate.metrics import Metrics
 from tidegate.settings import Settings, load_settings
-from tidegate.sources.datasource import SPLIT_COLUMN
+from tidegate.sources.datasource import SPLIT_COLUMN, load_stream
 
 log = logging.getLogger("tidegate")
 
@@ -72,23 +73,63 @@ def write_stream(
     return start(open_source, settings, metrics_addr=metrics_addr, finite=finite)
 
 
+def start_source(
+    source_uri: str,
+    settings: Settings,
+    *,
+    metrics_addr: str | None = None,
+    store_opener: Callable[[str], Store] = open_store,
+) -> Handle:
+    """Land a source of ours (`workload://...`, `parquet:...`), which executors read in place."""
+    source = sources.open_source(source_uri, ordering=settings.encoder_ordering, wake_mode=settings.wake_mode)
+
+    def events(position: Position | None) -> DataFrame:
+        return load_stream(
+            _active_session(),
+            source_uri,
+            position.offset if position is not None else None,
+            read="splits",
+            limitBytes=limit_bytes(settings),
+            ordering=settings.encoder_ordering,
+            wakeMode=settings.wake_mode,
+            held=held_file(settings),
+        )
+
+    def backlog(end: str) -> int | None:
+        return source.backlog_bytes(json.loads(end))
+
+    return start(
+        events,
+        settings,
+        metrics_addr=metrics_addr,
+        finite=source.finite,
+        store_opener=store_opener,
+        backlog=backlog,
+    )
+
+
+def _active_session() -> SparkSession:
+    spark = SparkSession.getActiveSession() or SparkSession.getDefaultSession()
+    if spark is None:
+        raise TidegateError("no Spark session is active; make one with SparkSession.builder before write_stream")
+    return spark
+
+
 def start(
-    open_source: OpenSource,
+    events: OpenSource,
     settings: Settings,
     *,
     metrics_addr: str | None = None,
     finite: bool = False,
     store_opener: Callable[[str], Store] = open_store,
-    clock: Clock | None = None,
+    backlog: Callable[[str], int | None] | None = None,
 ) -> Handle:
     """Like `write_stream`, from settings that were read already; fails at once if the session or sink does not suit."""
-    spark = SparkSession.getActiveSession()
-    if spark is None:
-        raise TidegateError("no Spark session is active; make one with SparkSession.builder before write_stream")
+    spark = _active_session()
     slots, warnings = check_session(spark)
     for warning in warnings:
         log.warning("%s", warning)
-    handle = Handle(spark, open_source, settings, slots, finite, store_opener, clock or SystemClock())
+    handle = Handle(spark, events, settings, slots, finite, store_opener, backlog)
     handle.begin(metrics_addr)
     return handle
 
@@ -103,12 +144,12 @@ class Handle:
     """A running changefeed."""
 
     spark: SparkSession
-    open_source: OpenSource
+    events: OpenSource
     settings: Settings
     slots: int
     finite: bool
     store_opener: Callable[[str], Store]
-    clock: Clock
+    backlog: Callable[[str], int | None] | None = None
     metrics: Metrics = field(init=False)
     restarts: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -164,9 +205,11 @@ class Handle:
     def _start_run(self) -> _Run:
         store = self.store_opener(self.settings.sink_uri)
         lander = _lander(self.spark)
-        changefeed = Changefeed(self.settings, store, self.store_opener, self.clock, self.metrics, lander, self.slots)
+        changefeed = Changefeed(
+            self.settings, store, self.store_opener, SystemClock(), self.metrics, lander, self.slots
+        )
         try:
-            run = _Run(self.spark, changefeed, self.slots, self.finite, self.open_source)
+            run = _Run(self.spark, changefeed, self.slots, self.finite, self.events, self.backlog)
             changefeed.start()
             run.start()
         except BaseException:
@@ -233,7 +276,8 @@ class _Run:
     changefeed: Changefeed
     slots: int
     finite: bool
-    open_source: OpenSource
+    events: OpenSource
+    backlog: Callable[[str], int | None] | None
     accepted_any: bool = False
     _query: StreamingQuery | None = None
     _error: BaseException | None = None
@@ -242,7 +286,7 @@ class _Run:
         progress = self.changefeed.ledger.progress
         resume = progress.position is not None or progress.checkpoint_ts > 0
         position = Position(progress.checkpoint_ts, progress.position) if resume else None
-        events = self.open_source(position)
+        events = self.events(position)
         if events.columns != [SPLIT_COLUMN]:
             check_schema(events.columns, [field.dataType.simpleString() for field in events.schema.fields])
         self._state = tempfile.mkdtemp(prefix="tidegate-query-")
@@ -279,8 +323,11 @@ class _Run:
                 items = self._ingest(events, batch)
             finally:
                 self.changefeed.ingest_ended()
-            self.changefeed.accept(batch, items, self._end_offset(batch))
+            end = self._end_offset(batch)
+            self.changefeed.accept(batch, items, end)
             self.accepted_any = True
+            if self.backlog is not None and end is not None:
+                self.changefeed.metrics.set("source_backlog_bytes", self.backlog(end) or 0)
             self.changefeed.await_wake(batch, started)
         except Exception as exc:
             if not self.changefeed.stopping:
@@ -345,11 +392,3 @@ def _lander(spark: SparkSession) -> Callable[[list[dict[str, Any]], LandJob], pa
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-def offset_json(position: Position | None) -> str | None:
-    """The offset part of a position, checked to be JSON."""
-    if position is None or position.offset is None:
-        return None
-    json.loads(position.offset)
-    return position.offset

@@ -1,0 +1,219 @@
+"""`throughput`: the same prepared events through Tidegate and through Spark's own CSV writer.
+
+The input is made once: Parquet files of the events schema, 10 sysbench tables, inserts and then updates. Both sides then
+write the same lines from it, in turns, in one warm JVM, each into an empty directory. Tidegate's time runs from the start
+of the changefeed until everything is on the sink and the checkpoint is written; it keeps order, writes index files and
+the checkpoint, and nothing is taken off for that. MiB/s are of Tidegate's bytes for both; the ratio is that of the medians.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from tidegate.bench.feed import Ended, Feed, say, session
+from tidegate.bench.figures import MIB, Figures, mib_s, percentile, read_parameters
+from tidegate.bench.memory import MemorySampler, cores
+from tidegate.errors import TidegateError
+from tidegate.events import DELETE, INSERT, LAYOUT, ROW_KINDS, UPDATE
+from tidegate.sources import Source, open_source
+from tidegate.sources.parquet import write_events
+from tidegate.sources.sysbench import LAYOUT as TABLE
+
+_FILES = 16  # Parquet files of the input: a multiple of the tasks that read at once
+_ROUND_BYTES = 64 << 20  # what the workload hands out between two resolved marks
+_WARM_EVENTS = 200_000
+_LINE_FEED = b"\n"
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """`events` changes in all: `rows` inserts a table, the rest updates. About 232 bytes of CSV each."""
+
+    tables: int = 10
+    events: int = 7_200_000
+    rows: int = 360_000
+    pairs: int = 3
+    file_size: str = "64MiB"
+    warm_events: int = _WARM_EVENTS
+
+    def workload(self) -> str:
+        query = {"tables": self.tables, "events": self.events, "rows": self.rows, "seed": 1}
+        return f"workload://sysbench?{urlencode(query)}"
+
+    def small(self) -> Parameters:
+        """The input of the warm-up: as many tables, few events."""
+        events = min(self.events, self.warm_events)
+        return Parameters(**{**asdict(self), "events": events, "rows": max(2, events // self.tables // 2)})
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One run of each side over the same input."""
+
+    tidegate: Ended
+    native_seconds: float
+    native_bytes: int
+
+    @property
+    def native_mib_s(self) -> float:
+        return mib_s(self.tidegate.landed_bytes, self.native_seconds)
+
+
+def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
+    wanted = read_parameters(Parameters, given)
+    events, few = prepare(data_dir, wanted), prepare(data_dir, wanted.small())
+    with session() as spark:
+        say("warming up: a small input through both sides")
+        for _ in range(2):
+            _pair(spark, data_dir, wanted.small(), few)
+        with MemorySampler() as memory:
+            pairs = [_measured(spark, data_dir, wanted, events, number) for number in range(wanted.pairs)]
+        say("checking the last output against a replay of the input")
+        check_rows("Tidegate", _tidegate(data_dir, wanted, events).check().rows, wanted.events)
+    for side in (_tidegate_dir(data_dir), _native_dir(data_dir)):
+        shutil.rmtree(side)
+    return figures(pairs, memory.peak_bytes)
+
+
+def figures(pairs: list[Pair], peak_bytes: int) -> Figures:
+    landed = statistics.median(pair.tidegate.landed_mib_s for pair in pairs)
+    native = statistics.median(pair.native_mib_s for pair in pairs)
+    ratios = size_ratios(pairs)
+    return {
+        "landed_mib_s": landed,
+        "native_mib_s": native,
+        "ratio_to_native": landed / native,
+        "mib_s_per_core": landed / cores(),
+        "file_size_p50_ratio": percentile(ratios, 50),
+        "file_size_p10_ratio": percentile(ratios, 10),
+        "peak_rss_mib": peak_bytes / MIB,
+        "landed_mib": pairs[-1].tidegate.landed_bytes / MIB,
+        "native_output_mib": pairs[-1].native_bytes / MIB,
+        "pairs": len(pairs),
+    }
+
+
+def size_ratios(pairs: list[Pair]) -> list[float]:
+    """Size of every size-flushed file of all runs against `file-size`."""
+    return [
+        size / pair.tidegate.handle.settings.file_size_bytes
+        for pair in pairs
+        for size in pair.tidegate.handle.changefeed.totals.size_flushed
+    ]
+
+
+def _measured(spark: SparkSession, data_dir: Path, wanted: Parameters, events: Path, number: int) -> Pair:
+    pair = _pair(spark, data_dir, wanted, events)
+    ours, theirs = pair.tidegate.landed_mib_s, pair.native_mib_s
+    say(
+        f"pair {number + 1} of {wanted.pairs}: Tidegate {pair.tidegate.seconds:.1f} s, {ours:.0f} MiB/s; "
+        f"Spark's writer {pair.native_seconds:.1f} s, {theirs:.0f} MiB/s; ratio {ours / theirs:.2f}"
+    )
+    return pair
+
+
+def _pair(spark: SparkSession, data_dir: Path, wanted: Parameters, events: Path) -> Pair:
+    """One run of each side, and the checks that cost little: every event has its line, on both sides."""
+    ended = _tidegate(data_dir, wanted, events).run()
+    check_rows("Tidegate", ended.handle.status().rows_landed, wanted.events)
+    seconds = write_native(spark, events, _native_dir(data_dir))
+    lines, size = count_lines(_native_dir(data_dir))
+    check_rows("Spark's writer", lines, wanted.events)
+    return Pair(ended, seconds, size)
+
+
+def check_rows(side: str, found: int, wanted: int) -> None:
+    if found != wanted:
+        raise TidegateError(f"{side} wrote {found} lines of {wanted} events, so its speed means nothing")
+
+
+def _tidegate_dir(data_dir: Path) -> Path:
+    return data_dir.resolve() / "throughput-tidegate"
+
+
+def _native_dir(data_dir: Path) -> Path:
+    return data_dir.resolve() / "throughput-native"
+
+
+def _tidegate(data_dir: Path, wanted: Parameters, events: Path) -> Feed:
+    options = {"file-size": wanted.file_size}
+    return Feed(f"parquet:{events}", _tidegate_dir(data_dir), data_dir.resolve() / "spool", options)
+
+
+# -- Spark's writer ----------------------------------------------------------------------------------------------------
+
+
+def write_native(spark: SparkSession, events: Path, target: Path) -> float:
+    """Seconds that Spark's writer takes for the same lines; the target is emptied before."""
+    shutil.rmtree(target, ignore_errors=True)
+    os.sync()
+    started = time.monotonic()
+    lines = native_lines(spark.read.parquet(str(events)))
+    writer = lines.write.partitionBy("schema_name", "table_name").mode("overwrite")
+    writer.option("lineSep", "\r\n").option("nullValue", "\\N").csv(str(target))
+    return time.monotonic() - started
+
+
+def native_lines(events: DataFrame) -> DataFrame:
+    """Operation, table, schema and values, as in Tidegate's lines; the partition columns are not part of a line."""
+    marks = {INSERT: "I", UPDATE: "U", DELETE: "D"}
+    operation = f.lit(None)
+    for kind, mark in marks.items():
+        operation = f.when(f.col("kind") == kind, mark).otherwise(operation)
+    values = f.when(f.col("kind") == DELETE, f.col("before")).otherwise(f.col("after"))
+    columns = [values[i].cast("string").alias(column.name) for i, column in enumerate(TABLE.columns)]
+    named = [f.col("table_name").alias("table"), f.col("schema_name").alias("schema")]
+    rows = events.where(f.col("kind").isin(*ROW_KINDS))
+    return rows.select(operation.alias("op"), *named, *columns, "schema_name", "table_name")
+
+
+def count_lines(directory: Path) -> tuple[int, int]:
+    """(lines, bytes) of all CSV files below a directory; the workload's values hold no line feed."""
+    lines = size = 0
+    for path in directory.rglob("*.csv"):
+        with path.open("rb", buffering=0) as file:
+            while block := file.read(8 << 20):
+                lines += block.count(_LINE_FEED)
+                size += len(block)
+    return lines, size
+
+
+# -- the input ---------------------------------------------------------------------------------------------------------
+
+
+def prepare(data_dir: Path, wanted: Parameters) -> Path:
+    """The directory of the input; made once, whole or not at all, and named by what it holds."""
+    name = f"events-{wanted.tables}-tables-{wanted.rows}-rows-{wanted.events}-events"
+    ready = data_dir.resolve() / name
+    if ready.is_dir():
+        return ready
+    say(f"preparing {wanted.events} events of {wanted.tables} tables in {ready} (once)")
+    making = ready.with_name(f"{name}.{os.getpid()}.new")
+    shutil.rmtree(making, ignore_errors=True)
+    write_events(making, row_groups(open_source(wanted.workload())), max(1, wanted.events // _FILES))
+    os.replace(making, ready)
+    return ready
+
+
+def row_groups(source: Source) -> Iterator[pa.RecordBatch]:
+    """The source's batches from its start to its end, the layout only once."""
+    offset, known = source.initial(), False
+    while (end := source.latest(offset, _ROUND_BYTES, frozenset())) != offset:
+        for split in source.splits(offset, end, 1):
+            for batch in source.read(split):
+                is_layout = batch.column("kind")[0].as_py() == LAYOUT
+                if not (is_layout and known):
+                    yield batch
+                known = known or is_layout
+        offset = end

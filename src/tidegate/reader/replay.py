@@ -1,0 +1,312 @@
+"""What stands on a sink, read back by its index files: which tables, which data files, in which order.
+
+A reader sees a directory's data files 1 up to the number its index names, and nothing else. `survey` says what it sees
+and, as faults, all that keeps the sink from being exactly that: a gap, a stale or missing index, a data file beyond the
+index, a file that is not of the layout, a temporary file. `TableFiles` walks through the files of one table, by
+version, date and number, and reads pieces, so that no table is ever held as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from tidegate.engine.store import Store
+from tidegate.errors import StoreRefused, VerifyError
+from tidegate.format.layout import (
+    METADATA,
+    RESERVED_PREFIX,
+    DataKey,
+    PathOptions,
+    data_path,
+    index_path,
+    index_text,
+    is_schema_path,
+    parse_data_path,
+    parse_index_path,
+    parse_index_text,
+    parse_schema_path,
+)
+
+_TEMPORARY = f"{RESERVED_PREFIX}/tmp/"
+_KEEP_BYTES = 768 << 20  # of files that are read only in part, where a store can only give whole ones
+
+
+class TableKey(NamedTuple):
+    """One ordered stream of changes as paths tell them apart; with table ids for names `schema` is the id's text."""
+
+    schema: str
+    table: str
+    partition: int = 0
+
+    def __str__(self) -> str:
+        """`shop.orders`, or `shop.orders partition 55`."""
+        name = f"{self.schema}.{self.table}" if self.table else self.schema
+        return f"{name} partition {self.partition}" if self.partition else name
+
+
+class VersionKey(NamedTuple):
+    """What a schema file describes; a database has table ""."""
+
+    schema: str
+    table: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The data files of one directory that a reader sees: file n has `sizes[n - 1]` bytes."""
+
+    key: DataKey
+    sizes: tuple[int, ...]
+
+
+class Fault(NamedTuple):
+    """An object that should not be there, or not so, and a sentence that says why."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """All that stands on a sink; the lanes of a table are in order, faults sorted by path."""
+
+    tables: dict[TableKey, list[Lane]]
+    schema_files: dict[VersionKey, list[str]]
+    faults: list[Fault]
+
+    @property
+    def files(self) -> int:
+        return sum(len(lane.sizes) for lanes in self.tables.values() for lane in lanes)
+
+    @property
+    def bytes(self) -> int:
+        return sum(sum(lane.sizes) for lanes in self.tables.values() for lane in lanes)
+
+
+def table_key(key: DataKey) -> TableKey:
+    return TableKey(key.schema, key.table, key.table_id if key.is_partition else 0)
+
+
+@dataclass
+class _Found:
+    """What a walk over all objects has met, by directory."""
+
+    data: dict[DataKey, dict[int, int]] = field(default_factory=dict)
+    indexes: set[DataKey] = field(default_factory=set)
+    schema_files: dict[VersionKey, list[str]] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+
+def survey(store: Store, options: PathOptions) -> Standing:
+    """Lists the sink once and reads every index file."""
+    found = _Found()
+    for path, size in store.list(""):
+        if not path.startswith(f"{RESERVED_PREFIX}/"):
+            _sort_in(path, size, options, found)
+        elif path.startswith(_TEMPORARY):
+            found.faults.append(Fault(path, f"{path} is a temporary file that was left behind"))
+    tables: dict[TableKey, list[Lane]] = {}
+    for key in sorted(found.data, key=lambda key: (key.version, key.date, key.dispatcher)):
+        named, faults = _indexed(key, max(found.data[key]), store, options) if key in found.indexes else (0, [])
+        found.faults.extend(faults or _file_faults(key, found.data[key], named, options))
+        if lane := _lane(key, found.data[key], named):
+            tables.setdefault(table_key(key), []).append(lane)
+    for key in found.indexes - found.data.keys():
+        path = index_path(key, options)
+        found.faults.append(Fault(path, f"{table_key(key)}: {path} stands alone; its directory has no data file"))
+    return Standing(tables, found.schema_files, sorted(found.faults))
+
+
+def _sort_in(path: str, size: int, options: PathOptions, found: _Found) -> None:
+    if data := parse_data_path(path, options):
+        key, number = data
+        if number and bool(key.dispatcher) == options.across_nodes:
+            found.data.setdefault(key, {})[number] = size
+            return
+    elif index := parse_index_path(path, options):
+        if bool(index.dispatcher) == options.across_nodes:
+            found.indexes.add(index)
+            return
+    elif path == METADATA:
+        return
+    elif is_schema_path(path) and (schema := parse_schema_path(path, options)):
+        found.schema_files.setdefault(VersionKey(*schema[:3]), []).append(path)
+        return
+    found.faults.append(Fault(path, f"{path} is a stray file: no part of the layout has such a path"))
+
+
+def _indexed(key: DataKey, last: int, store: Store, options: PathOptions) -> tuple[int, list[Fault]]:
+    """The number of the data file that the index names, and what is wrong with the text that names it."""
+    path = index_path(key, options)
+    text = store.get(path) or b""
+    try:
+        _, number = parse_index_text(text.decode(errors="replace"), options.extension)
+    except StoreRefused:
+        number = 0
+    if number and text == index_text(key, number, options).encode():
+        return number, []
+    return 0, [Fault(path, f"{table_key(key)}: {path} says {text[:80]!r}, which does not name data file {last}")]
+
+
+def _file_faults(key: DataKey, sizes: dict[int, int], named: int, options: PathOptions) -> Iterator[Fault]:
+    """`named` is the last data file that the index promises, 0 if there is no index."""
+    table = table_key(key)
+    missing = next((number for number in range(1, max(*sizes, named) + 1) if number not in sizes), None)
+    if missing is not None:
+        path = data_path(key, missing, options)
+        yield Fault(path, f"{table}: {path} is missing; data file {max(*sizes, named)} of its directory is promised")
+    for number, size in sizes.items():
+        path = data_path(key, number, options)
+        if not named:
+            yield Fault(path, f"{table}: {path} has no index; {index_path(key, options)} should be there")
+        elif number > named:
+            yield Fault(path, f"{table}: {path} stands beyond the index, which ends at data file {named}")
+        elif not size:
+            yield Fault(path, f"{table}: {path} is empty; a data file holds at least one row")
+
+
+def _lane(key: DataKey, sizes: dict[int, int], named: int) -> Lane | None:
+    """The files up to the one that the index names, or up to a gap before it."""
+    numbers = takewhile(sizes.__contains__, range(1, named + 1))
+    visible = tuple(sizes[number] for number in numbers)
+    return Lane(key, visible) if visible else None
+
+
+@runtime_checkable
+class RangedStore(Protocol):
+    """A store that can read a part of an object; None if there is no such object."""
+
+    def get_range(self, path: str, offset: int, length: int) -> bytes | None: ...
+
+
+class Pieces:
+    """Reads parts of files and holds no more than it must.
+
+    A store that only gives whole files is asked for each once, as long as the files read in part fit `keep_bytes`.
+    """
+
+    def __init__(self, store: Store, keep_bytes: int = _KEEP_BYTES) -> None:
+        self._store = store
+        self._keep_bytes = keep_bytes
+        self._kept: OrderedDict[str, pa.Buffer] = OrderedDict()
+        self._kept_bytes = 0
+
+    def read(self, path: str, offset: int, length: int) -> pa.Buffer:
+        if isinstance(self._store, RangedStore):
+            piece = pa.py_buffer(_there(path, self._store.get_range(path, offset, length)))
+        else:
+            piece = self._whole(path).slice(offset, length)
+            if offset + length >= self._kept[path].size:
+                self._drop(path)
+        if piece.size != length:
+            raise VerifyError(f"{path} changed while it was read; verify a sink that nobody writes")
+        return piece
+
+    def _whole(self, path: str) -> pa.Buffer:
+        if path not in self._kept:
+            self._kept[path] = pa.py_buffer(_there(path, self._store.get(path)))
+            self._kept_bytes += self._kept[path].size
+        self._kept.move_to_end(path)
+        while self._kept_bytes > self._keep_bytes and len(self._kept) > 1:
+            self._drop(next(iter(self._kept)))
+        return self._kept[path]
+
+    def _drop(self, path: str) -> None:
+        self._kept_bytes -= self._kept.pop(path).size
+
+
+def _there(path: str, data: bytes | None) -> bytes:
+    if data is None:
+        raise VerifyError(f"{path} vanished while it was read; verify a sink that nobody writes")
+    return data
+
+
+class TableFiles:
+    """A place in the data files of one table; it moves from file to file by itself and stops behind the last."""
+
+    __slots__ = ("_lane", "_lanes", "_options", "_pieces", "number", "offset")
+
+    def __init__(self, lanes: Sequence[Lane], pieces: Pieces, options: PathOptions) -> None:
+        self._lanes, self._pieces, self._options = lanes, pieces, options
+        self._lane, self.number, self.offset = 0, 1, 0
+
+    @property
+    def ended(self) -> bool:
+        return self._lane == len(self._lanes)
+
+    @property
+    def version(self) -> int:
+        return self._lanes[self._lane].key.version
+
+    @property
+    def version_key(self) -> VersionKey:
+        key = self._lanes[self._lane].key
+        return VersionKey(key.schema, key.table, key.version)
+
+    @property
+    def path(self) -> str:
+        return data_path(self._lanes[self._lane].key, self.number, self._options)
+
+    @property
+    def left(self) -> int:
+        """Bytes from here to the end of the file."""
+        return self._lanes[self._lane].sizes[self.number - 1] - self.offset
+
+    def look(self, length: int) -> pa.Buffer:
+        """The next `length` bytes of this file, without moving."""
+        return self._pieces.read(self.path, self.offset, length)
+
+    def move(self, length: int) -> None:
+        """On within this file; from its end to the start of the next one."""
+        self.offset += length
+        if not self.left:
+            self.offset, self.number = 0, self.number + 1
+            if self.number > len(self._lanes[self._lane].sizes):
+                self._lane, self.number = self._lane + 1, 1
+
+    def ahead(self, most: int, header_bytes: int) -> bytes:
+        """Up to `most` bytes of rows from here on, over the ends of files, without moving."""
+        place, pieces = self._copy(), []
+        while most > 0 and not place.ended:
+            if not place.offset and 0 < header_bytes < place.left:
+                place.move(header_bytes)
+            length = min(most, place.left)
+            pieces.append(place.look(length).to_pybytes())
+            place.move(length)
+            most -= length
+        return b"".join(pieces)
+
+    def behind(self, most: int) -> Iterator[tuple[str, int, bytes]]:
+        """What was passed, the nearest file first, up to `most` bytes: its path, and the bytes from an offset on."""
+        place, length = self._copy(), self.offset
+        while most > 0:
+            if length:
+                place.offset = max(0, length - most)
+                yield place.path, place.offset, place.look(length - place.offset).to_pybytes()
+                most -= length
+            if not place._back():
+                return
+            place.offset = 0
+            length = place.left
+
+    def _copy(self) -> TableFiles:
+        copy = TableFiles(self._lanes, self._pieces, self._options)
+        copy._lane, copy.number, copy.offset = self._lane, self.number, self.offset
+        return copy
+
+    def _back(self) -> bool:
+        if self.number > 1:
+            self.number -= 1
+        elif self._lane:
+            self._lane -= 1
+            self.number = len(self._lanes[self._lane].sizes)
+        else:
+            return False
+        return True

@@ -1,0 +1,508 @@
+"""`tidegate verify`: replay the source and compare, byte for byte, with what stands on the sink.
+
+Promises: it passes only if, up to the checkpoint, every change stands in its table's data files exactly once and in
+order, changes beyond the checkpoint continue them without a gap, every index and schema file is right and nothing else
+lies around. At the first difference it raises `VerifyError`, whose sentence names the table and the position.
+
+How: changes come from the source batch by batch and are encoded as the changefeed encodes them; each table has a place
+in its files, and the bytes of a whole run of rows are compared at once. Single rows are looked at only to explain a
+difference. Memory holds one batch and one place for each table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.engine.store import Store
+from tidegate.errors import BadEvents, BadSetting, StoreRefused, VerifyError
+from tidegate.events import LAYOUT, RESOLVED, ROW_KINDS
+from tidegate.format import csv
+from tidegate.format.layout import METADATA, PathOptions, parse_metadata, parse_schema_path, schema_path
+from tidegate.format.tables import Layout, schema_checksum, schema_file_text
+from tidegate.reader.replay import Pieces, Standing, TableFiles, TableKey, VersionKey, survey
+from tidegate.settings import Settings
+from tidegate.sources import Source, open_source
+from tidegate.sources.workload import WorkloadSource, parse_workload
+
+Ints = npt.NDArray[np.int64]
+Progress = Callable[[str], None]
+
+_STEP_BYTES = 64 << 20  # handed out at a time once as much as the sink holds has been replayed
+_PATIENCE_BYTES = 256 << 20  # an endless source that brings nothing of what is left for so long does not know it
+_SEARCH_BYTES = 64 << 20  # looked at to explain a difference
+_MARGIN_BYTES = 1 << 20
+_PROGRESS_S = 2.0
+_HEAD = ("schema_name", "table_name", "table_id", "table_version", "logical_table_id", "layout")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found right: tables with data, their files, rows and bytes."""
+
+    tables: int
+    files: int
+    rows: int
+    bytes: int
+    checkpoint_ts: int
+    rows_beyond_checkpoint: int
+    seconds: float
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+def verify(source_uri: str, settings: Settings, store: Store, progress: Progress = _silent) -> Report:
+    """Raises VerifyError at the first difference between the source and the sink."""
+    started = time.monotonic()
+    source = _open(source_uri)
+    checkpoint_ts = _checkpoint(store)  # before the survey: what it promises stands by then
+    progress("listing the sink")
+    standing = survey(store, path_options(settings))
+    if standing.faults:
+        raise VerifyError(standing.faults[0].text)
+    check = _Check(standing, settings, store, checkpoint_ts, progress)
+    check.run(source)
+    return Report(
+        tables=len(standing.tables),
+        files=standing.files,
+        rows=check.rows,
+        bytes=standing.bytes,
+        checkpoint_ts=checkpoint_ts,
+        rows_beyond_checkpoint=check.rows_beyond,
+        seconds=time.monotonic() - started,
+    )
+
+
+def path_options(settings: Settings) -> PathOptions:
+    return PathOptions(
+        date_separator=settings.date_separator,
+        index_digits=settings.index_digits,
+        partition_separator=settings.partition_separator,
+        table_id_as_path=settings.table_id_as_path,
+    )
+
+
+def _open(uri: str) -> Source:
+    """The source; a workload with a rate runs as fast as it can be read, since its rows do not depend on the clock."""
+    source = open_source(uri)
+    if isinstance(source, WorkloadSource):
+        return WorkloadSource(parse_workload(urlsplit(uri).query), clock=count(0, 10**9).__next__)
+    return source
+
+
+def _checkpoint(store: Store) -> int:
+    text = store.get(METADATA)
+    if text is None:
+        raise VerifyError(f"the sink has no `{METADATA}` file, so no checkpoint says what should stand there")
+    try:
+        return parse_metadata(text.decode(errors="replace"))
+    except StoreRefused as exc:
+        raise VerifyError(str(exc)) from exc
+
+
+@dataclass(eq=False)
+class _Table:
+    """How far one table is compared: `rows` of it, `rows_before` of them in front of the current file."""
+
+    name: str
+    files: TableFiles
+    version: int = -1
+    rows: int = 0
+    rows_before: int = 0
+    header: bytes = b""  # of its current files
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Consecutive rows of one table and version as they should stand: row i is `data[ends[i]:ends[i + 1]]`."""
+
+    table: _Table
+    version: int
+    ts: Ints
+    data: pa.Buffer
+    ends: Ints
+    header: bytes
+
+    def rows(self, first: int, last: int) -> bytes:
+        """Rows `first` up to `last`, as one text."""
+        text: bytes = self.data.slice(int(self.ends[first]), int(self.ends[last] - self.ends[first])).to_pybytes()
+        return text
+
+
+class _Due(NamedTuple):
+    """A run before it is encoded: the numbers of its rows in the batch, in order."""
+
+    table: _Table
+    version: int
+    layout: Layout
+    rows: Ints
+
+
+class _Difference(Exception):
+    """Row `row` of a run is not what stands at the table's place, which is where the row should begin."""
+
+    def __init__(self, run: _Run, row: int) -> None:
+        super().__init__()
+        self.run, self.row = run, row
+
+
+@dataclass
+class _Check:
+    standing: Standing
+    settings: Settings
+    store: Store
+    checkpoint_ts: int
+    progress: Progress
+    rows: int = 0
+    rows_beyond: int = 0
+    _bytes: int = 0
+    _resolved_ts: int = 0
+    _layouts: dict[int, Layout] = field(default_factory=dict)
+    _described: set[VersionKey] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._paths = path_options(self.settings)
+        self._pieces = Pieces(self.store)
+        self._tables = {
+            key: _Table(str(key), TableFiles(lanes, self._pieces, self._paths))
+            for key, lanes in self.standing.tables.items()
+        }
+        self._left = len(self._tables)  # tables with files not yet compared
+        self._total_bytes = self.standing.bytes
+        self._schema_files = dict(self.standing.schema_files)
+        self._said = time.monotonic()
+
+    def run(self, source: Source) -> None:
+        self._check_databases()
+        runs = self._expected(source)
+        for run in runs:
+            try:
+                self._compare(run)
+            except _Difference as difference:
+                raise VerifyError(_explain(difference, runs, self.settings.csv)) from None
+            self._say()
+        self._check_rest()
+
+    @property
+    def _done(self) -> bool:
+        return not self._left and not self._schema_files and self._resolved_ts >= self.checkpoint_ts
+
+    def _expected(self, source: Source) -> Iterator[_Run]:
+        """Runs of all tables until nothing is left to compare, or the source has nothing more to say about it."""
+        offset, limit, idle_bytes = source.initial(), max(self._total_bytes, _STEP_BYTES), 0
+        while not self._done and idle_bytes <= max(self._total_bytes, _PATIENCE_BYTES):
+            seen = (self._bytes, len(self._schema_files))
+            end = source.latest(offset, limit, frozenset())
+            if end == offset:  # a rate counts from the first question on
+                end = source.latest(offset, limit, frozenset())
+            if end == offset:
+                return
+            for split in source.splits(offset, end, 1):
+                for batch in source.read(split):
+                    yield from self._runs(batch)
+            idle = seen == (self._bytes, len(self._schema_files)) and self._resolved_ts >= self.checkpoint_ts
+            idle_bytes = idle_bytes + limit if idle else 0
+            offset, limit = end, _STEP_BYTES
+
+    def _runs(self, batch: pa.RecordBatch) -> Iterator[_Run]:
+        is_row = pc.is_in(batch.column("kind"), value_set=pa.array(ROW_KINDS))
+        marks = batch.filter(pc.invert(is_row)) if is_row.false_count else batch.slice(0, 0)
+        self._learn_layouts(marks)
+        rows = batch.filter(is_row) if is_row.false_count else batch
+        if kept := self._due(rows):
+            yield from self._encoded(rows, kept)
+        resolved = marks.filter(pc.equal(marks.column("kind"), RESOLVED)).column("commit_ts").to_pylist()
+        self._resolved_ts = max(self._resolved_ts, *resolved) if resolved else self._resolved_ts
+
+    def _learn_layouts(self, marks: pa.RecordBatch) -> None:
+        for mark in marks.filter(pc.equal(marks.column("kind"), LAYOUT)).select(["layout", "ddl"]).to_pylist():
+            if mark["layout"] not in self._layouts:
+                self._layouts[mark["layout"]] = Layout.from_json(mark["ddl"] or "")
+
+    def _due(self, rows: pa.RecordBatch) -> list[_Due]:
+        """The runs that must be compared, in order of table and time; a table without files left has none."""
+        table_id, version, ts, seq = (_ints(rows, name) for name in ("table_id", "table_version", "commit_ts", "seq"))
+        order = np.lexsort((seq, ts, table_id))
+        changed = [np.diff(key[order]) != 0 for key in (table_id, version, _ints(rows, "layout"))]
+        bounds = np.concatenate([[0], np.flatnonzero(np.logical_or.reduce(changed)) + 1, [len(order)]])
+        heads = rows.select(_HEAD).take(pa.array(order[bounds[:-1]])).to_pylist() if len(order) else []
+        due = []
+        for head, numbers in zip(heads, np.split(order, bounds[1:-1]), strict=True) if heads else ():
+            layout = self._layouts.get(head["layout"])
+            if layout is None:
+                raise BadEvents(f"rows of the source have the layout {head['layout']}, which no layout row defines")
+            table = self._meet(head, layout)
+            if table.files.ended:
+                self._check_covered(table, int(ts[numbers[0]]))
+            else:
+                due.append(_Due(table, head["table_version"], layout, numbers))
+        return due
+
+    def _encoded(self, rows: pa.RecordBatch, due: list[_Due]) -> Iterator[_Run]:
+        ts = _ints(rows, "commit_ts")
+        layouts = {id(one.layout): one.layout for one in due}
+        texts = {key: self._encode(rows, [one for one in due if one.layout is layouts[key]]) for key in layouts}
+        for one in due:
+            data, ends = next(texts[id(one.layout)])
+            yield _Run(one.table, one.version, ts[one.rows], data, ends, csv.header(one.layout, self.settings.csv))
+
+    def _encode(self, rows: pa.RecordBatch, due: list[_Due]) -> Iterator[tuple[pa.Buffer, Ints]]:
+        """The text of each run and where its rows end; all runs are of one layout and encoded at once."""
+        order = np.concatenate([one.rows for one in due])
+        if 2 * len(order) < rows.num_rows:  # most rows are of other layouts, or of tables that have no files left
+            rows, order = rows.take(pa.array(order)), np.arange(len(order))
+        encoded = csv.encode(rows, order, due[0].layout, self.settings.csv)
+        _, offsets, data = encoded.buffers()
+        ends = np.frombuffer(offsets, np.int32)[encoded.offset : encoded.offset + len(order) + 1].astype(np.int64)
+        low = 0
+        for one in due:
+            high = low + len(one.rows)
+            yield data.slice(int(ends[low]), int(ends[high] - ends[low])), ends[low : high + 1] - ends[low]
+            low = high
+
+    def _meet(self, head: dict[str, Any], layout: Layout) -> _Table:
+        """The table of a run; its schema file is checked when a version comes for the first time."""
+        schema, name, table_id, version = (head[column] for column in _HEAD[:4])
+        is_partition = head["logical_table_id"] not in (None, table_id)
+        if self._paths.table_id_as_path:
+            key = TableKey(str(table_id), "")
+        elif is_partition and not self._paths.partition_separator:
+            raise BadSetting(
+                f"{schema}.{name} has partitions that share one directory (enable-partition-separator = false); "
+                "verify cannot tell their rows apart"
+            )
+        else:
+            key = TableKey(schema, name, table_id if is_partition else 0)
+        table = self._tables.get(key) or _Table(str(key), TableFiles((), self._pieces, self._paths))
+        if table.version != version:
+            table.version, table.name = version, str(TableKey(schema, name, key.partition))
+            self._check_schema_file(VersionKey(key.schema, key.table, version), schema, name, table_id, layout)
+        return table
+
+    def _check_schema_file(self, key: VersionKey, schema: str, table: str, table_id: int, layout: Layout) -> None:
+        paths = self._schema_files.pop(key, None)
+        if paths is None:
+            return  # another partition came before, or there is none: `_enter_file` insists on it before any data
+        right = schema_path(schema, table, key.version, schema_checksum(schema, table, layout), self._paths, table_id)
+        wrong = next((path for path in paths if path != right), None)
+        if wrong is not None:
+            raise VerifyError(
+                f"{schema}.{table}: schema file {wrong} has a wrong checksum; by the source it should be {right}"
+            )
+        if self.store.get(right) != schema_file_text(schema, table, key.version, layout).encode():
+            raise VerifyError(f"{schema}.{table}: schema file {right} does not describe the source's columns")
+        self._described.add(key)
+
+    def _compare(self, run: _Run) -> None:
+        """Moves the table over all rows of the run that stand in its files."""
+        table, files = run.table, run.table.files
+        if files.ended:
+            return self._check_covered(table, int(run.ts[0]))
+        done, row, rows = 0, 0, len(run.ts)
+        while row < rows and not files.ended:
+            if not files.offset:
+                self._enter_file(run, row)
+            length = min(files.left, run.data.size - done)
+            self._compare_piece(run, done, length)
+            done += length
+            row = int(np.searchsorted(run.ends, done, side="right")) - 1
+            at_end = length == files.left
+            if at_end and run.ends[row] != done:
+                raise VerifyError(f"{table.name}: row {table.rows + row + 1} is cut by the end of {files.path}")
+            files.move(length)
+            if at_end:
+                table.rows_before = table.rows + row
+        self._bytes += done
+        table.rows += row
+        self.rows += row
+        self.rows_beyond += row - int(np.searchsorted(run.ts[:row], self.checkpoint_ts, side="right"))
+        self._left -= files.ended
+        if row < rows:
+            self._check_covered(table, int(run.ts[row]))
+        return None
+
+    def _enter_file(self, run: _Run, row: int) -> None:
+        """A new file must be of the run's version, have a schema file, and begin with the header if there is one."""
+        table, files = run.table, run.table.files
+        number = table.rows + row + 1
+        if files.version > run.version:
+            raise VerifyError(
+                f"{table.name}: row {number} of version {run.version} is dropped: {files.path} comes next"
+            )
+        if files.version < run.version:
+            raise VerifyError(_explain_more(table, self.settings.csv))
+        if files.version_key not in self._described:
+            raise VerifyError(f"{table.name}: version {run.version} has no schema file, which {files.path} needs")
+        if run.header and files.look(min(len(run.header), files.left)).to_pybytes() != run.header:
+            raise VerifyError(f"{table.name}: {files.path} does not begin with the header {_shown(run.header)}")
+        if files.left == len(run.header):
+            raise VerifyError(f"{table.name}: {files.path} holds no row after its header")
+        table.header = run.header
+        files.move(len(run.header))
+
+    def _compare_piece(self, run: _Run, start: int, length: int) -> None:
+        files = run.table.files
+        found, wanted = files.look(length), run.data.slice(start, length)
+        if found.equals(wanted):
+            return
+        at = start + int(np.argmax(np.frombuffer(found, np.uint8) != np.frombuffer(wanted, np.uint8)))
+        row = int(np.searchsorted(run.ends, at, side="right")) - 1
+        files.move(int(run.ends[row]) - start)  # rows begin and end within a file, so this one began in it
+        raise _Difference(run, row)
+
+    def _check_covered(self, table: _Table, ts: int) -> None:
+        if ts <= self.checkpoint_ts:
+            raise VerifyError(
+                f"{table.name}: row {table.rows + 1} (commit-ts {ts}) is missing: the data files end after "
+                f"{table.rows} rows, although the checkpoint is {self.checkpoint_ts}"
+            )
+
+    def _check_databases(self) -> None:
+        """The schema file of a database says no more than its name; what the source has no rows for stays out of it."""
+        for key in [key for key in self._schema_files if not key.table and not self._paths.table_id_as_path]:
+            for path in self._schema_files.pop(key):
+                parsed = parse_schema_path(path, self._paths)
+                if parsed is None or parsed.checksum != schema_checksum(key.schema, "", None):
+                    raise VerifyError(f"{key.schema}: schema file {path} has a wrong checksum")
+
+    def _check_rest(self) -> None:
+        """The source has no more to say: nothing may be left on the sink, and no checkpoint beyond the source's end."""
+        for table in self._tables.values():
+            if not table.files.ended and table.version < 0:
+                raise VerifyError(f"{table.name}: the source has no such table, but {table.files.path} stands there")
+            if not table.files.ended:
+                raise VerifyError(_explain_more(table, self.settings.csv))
+        for key, paths in self._schema_files.items():
+            raise VerifyError(
+                f"{key.schema}.{key.table}: the source has no version {key.version}, but {paths[0]} is there"
+            )
+        if self._resolved_ts < self.checkpoint_ts:
+            raise VerifyError(
+                f"`{METADATA}` says checkpoint {self.checkpoint_ts}, but the source ends at {self._resolved_ts}"
+            )
+
+    def _say(self) -> None:
+        now = time.monotonic()
+        if now - self._said >= _PROGRESS_S:
+            self._said = now
+            self.progress(f"{self._bytes / 1e6:,.0f} of {self._total_bytes / 1e6:,.0f} MB compared, {self.rows:,} rows")
+
+
+def _ints(rows: pa.RecordBatch, name: str) -> Ints:
+    numbers: Ints = rows.column(name).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return numbers
+
+
+# How a difference is explained: what stands there is looked for among the rows before and after the one expected.
+
+
+def _explain(difference: _Difference, runs: Iterator[_Run], options: csv.CsvOptions) -> str:
+    run, row, table = difference.run, difference.row, difference.run.table
+    found = table.files.ahead(len(run.rows(row, len(run.ts))) + _MARGIN_BYTES, len(run.header))
+    wanted, number, here = run.rows(row, row + 1), table.rows + row + 1, _here(table, row)
+    if other := _swapped(run, row, found):
+        return f"{table.name}: rows {number} and {number + other} are swapped, at {here}"
+    if (earlier := _repeated(run, row, found)) is not None:
+        first = table.rows + earlier + 1
+        return f"{table.name}: row {first} is doubled: it stands again at {here}, where row {number} should be"
+    if dropped := _dropped(run, row, found, runs):
+        return f"{table.name}: {_counted(dropped)} dropped from row {number} on ({_shown(wanted)}), before {here}"
+    line = _line(found, options)
+    if twin := _passed(table.files, line, options):
+        return f"{table.name}: a row is doubled: {twin} stands again at {here}, where row {number} should be"
+    at = next((i for i, (a, b) in enumerate(zip(line, wanted, strict=False)) if a != b), min(len(line), len(wanted)))
+    return (
+        f"{table.name}: row {number} is altered: {here} says {_shown(line, at)}, the source says {_shown(wanted, at)}"
+    )
+
+
+def _explain_more(table: _Table, options: csv.CsvOptions) -> str:
+    """The files of a table (or of one version) go on where the source has no more rows."""
+    line = _line(table.files.ahead(_MARGIN_BYTES, len(table.header)), options)
+    twin = _passed(table.files, line, options)
+    what = f"a row is doubled: {twin} stands again" if twin else f"a row too many, {_shown(line)}, stands"
+    return f"{table.name}: {what} at {_here(table, 0)}, where the source has no row after row {table.rows}"
+
+
+def _swapped(run: _Run, row: int, found: bytes) -> int:
+    """How far behind `row` the row stands that has changed places with it; 0 if none has."""
+    wanted = run.rows(row, row + 1)
+    for other in range(row + 1, len(run.ts)):
+        moved = run.rows(other, other + 1)
+        if found.startswith(moved) and found.startswith(run.rows(row + 1, other) + wanted, len(moved)):
+            return other - row
+    return 0
+
+
+def _repeated(run: _Run, row: int, found: bytes) -> int | None:
+    """The earlier row from which on the rows before `row` stand once more."""
+    for earlier in range(row - 1, -1, -1):
+        if found.startswith(run.rows(earlier, earlier + 1)):
+            again = run.rows(earlier, row + 1)
+            if found.startswith(again) or again.startswith(found):
+                return earlier
+    return None
+
+
+def _dropped(run: _Run, row: int, found: bytes, runs: Iterator[_Run]) -> int:
+    """After how many rows the source comes to the row that stands there; 0 if it does not soon."""
+    for other in range(row + 1, len(run.ts)):
+        if found.startswith(run.rows(other, other + 1)):
+            return other - row
+    count, seen_bytes = len(run.ts) - row, 0
+    try:
+        for later in runs:
+            for i in range(len(later.ts)) if later.table is run.table else ():
+                if found.startswith(later.rows(i, i + 1)):
+                    return count
+                count += 1
+            seen_bytes += later.data.size
+            if seen_bytes > _SEARCH_BYTES:
+                break
+    except VerifyError:
+        pass  # of another table; the first difference is the one to tell
+    return 0
+
+
+def _passed(files: TableFiles, line: bytes, options: csv.CsvOptions) -> str | None:
+    """Where the same line stands among what was compared already."""
+    end = options.terminator.encode()
+    if not line or not line.endswith(end) or not end:
+        return None
+    for path, offset, data in files.behind(_SEARCH_BYTES):
+        at = 0 if data.startswith(line) else data.rfind(end + line) + len(end)
+        if data.startswith(line, at):
+            return f"the one at byte {offset + at} of {path}"
+    return None
+
+
+def _line(found: bytes, options: csv.CsvOptions) -> bytes:
+    line, end, _ = found.partition(options.terminator.encode() or b"\n")
+    return line + end
+
+
+def _here(table: _Table, row: int) -> str:
+    number = table.rows + row - table.rows_before + 1
+    return f"row {number} of {table.files.path} (byte {table.files.offset})"
+
+
+def _counted(rows: int) -> str:
+    return "1 row is" if rows == 1 else f"{rows} rows are"
+
+
+def _shown(line: bytes, at: int = 0) -> str:
+    """A line for people: 60 bytes of it around byte `at`."""
+    low = max(0, min(at - 20, len(line) - 60))
+    text = line[low : low + 60].decode(errors="backslashreplace").encode("unicode_escape").decode()
+    return f"`{'...' if low else ''}{text}{'...' if low + 60 < len(line) else ''}`"

@@ -1,0 +1,181 @@
+"""The command line as a user meets it: processes, signals, kills, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+WORKLOAD = "workload://sysbench?tables=5&rows=5000&seed=3&txn-rows=9&batch=128KiB&rate=4MiB"
+OPTIONS = ["--option", "flush-interval=1s", "--option", "file-size=256KiB"]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tidegate.cli", *arguments]
+
+
+def tidegate(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> list[str]:
+    return ["--source", WORKLOAD, "--sink", f"file://{tmp_path}/out", "--spool-dir", str(tmp_path / "spool"), *OPTIONS]
+
+
+@pytest.fixture
+def launch() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `tidegate` as the leader of its own process group; whatever is left of it is ended afterwards."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for_data(out: Path, files: int = 6, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while len(list(out.glob("sbtest/*/*/*/CDC*.csv"))) < files or not (out / "metadata").exists():
+        assert time.monotonic() < deadline, "no data landed in time"
+        time.sleep(0.1)
+
+
+def verified(ends: list[str]) -> str:
+    answer = tidegate("verify", *ends)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return answer.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_lands_what_is_spooled_and_exits_0(
+    tmp_path: Path, ends: list[str], launch: Callable[..., subprocess.Popen[str]], number: int
+) -> None:
+    report = tmp_path / "report.json"
+    process = launch("run", *ends, "--report", str(report))
+    wait_for_data(tmp_path / "out")
+    os.killpg(process.pid, number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    figures = json.loads(report.read_text())
+    assert figures["flush_reasons"].get("close", 0) > 0
+    assert "checkpoint" in output
+    assert f"checkpoint_ts          {figures['checkpoint_ts']}" in verified(ends)
+
+
+def test_after_kill_9_a_second_run_goes_on_and_every_change_is_there_once(
+    tmp_path: Path, ends: list[str], launch: Callable[..., subprocess.Popen[str]]
+) -> None:
+    for files in (6, 20):
+        process = launch("run", *ends)
+        wait_for_data(tmp_path / "out", files)
+        process.kill()  # the driver alone; Spark's JVM and workers follow when it is gone
+        process.wait()
+        time.sleep(1.0)
+    answer = tidegate("run", *ends, "--duration", "12s")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    verified(ends)
+
+
+def test_a_second_signal_leaves_at_once(
+    tmp_path: Path, ends: list[str], launch: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = launch("run", *ends)
+    wait_for_data(tmp_path / "out")
+    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode in (0, 130)
+    again = tidegate("run", *ends, "--duration", "8s")
+    assert again.returncode == 0, again.stdout + again.stderr
+    verified(ends)
+
+
+def test_a_finite_source_ends_by_itself_and_the_report_counts_it(tmp_path: Path) -> None:
+    ends = [
+        "--source", "workload://sysbench?tables=3&rows=1000&events=3000",
+        "--sink", f"file://{tmp_path}/out", "--spool-dir", str(tmp_path / "spool"),
+    ]  # fmt: skip
+    answer = tidegate("run", *ends, "--report", str(tmp_path / "report.json"))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    figures = json.loads((tmp_path / "report.json").read_text())
+    assert figures["rows"] == 3000
+    assert figures["flush_reasons"] == {"close": 3}
+    assert "tidegate verify" in answer.stdout
+    verified(ends)
+
+
+def test_verify_fails_when_a_row_is_missing(tmp_path: Path) -> None:
+    ends = ["--source", "workload://sysbench?tables=1&rows=100&events=100", "--sink", f"file://{tmp_path}/out"]
+    assert tidegate("run", *ends, "--spool-dir", str(tmp_path / "spool")).returncode == 0
+    data = next((tmp_path / "out").rglob("CDC*.csv"))
+    lines = data.read_bytes().splitlines(keepends=True)
+    data.write_bytes(b"".join(lines[:40] + lines[41:]))
+    answer = tidegate("verify", *ends)
+    assert answer.returncode == 1
+    assert "sbtest.sbtest1" in answer.stderr
+    assert "41" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--source", "workload://sysbench?tabels=1", "--sink", "file:///tmp/x"], "tabels"),
+        (["--source", "mysqll://x", "--sink", "file:///tmp/x"], "mysqll"),
+        (["--source", WORKLOAD, "--sink", "file://relative/x"], "absolute"),
+        (["--source", WORKLOAD, "--sink", "ftp://host/x"], "ftp"),
+        (["--source", WORKLOAD, "--sink", "file:///tmp/x?flush-intervall=5s"], "flush-interval"),
+        (["--source", WORKLOAD, "--sink", "file:///tmp/x", "--option", "spool.max-bytes"], "KEY=VALUE"),
+        (["--source", WORKLOAD, "--sink", "file:///tmp/x", "--duration", "soon"], "--duration"),
+        (["--source", WORKLOAD, "--sink", "file:///tmp/x", "--option", "encoder-ordering=legacy"], "reorder buffer"),
+        (["--source", "parquet:/no/such/dir", "--sink", "file:///tmp/x"], "/no/such/dir"),
+        (["no-such.toml", "--source", WORKLOAD, "--sink", "file:///tmp/x"], "no-such.toml"),
+    ],
+)
+def test_bad_input_is_one_sentence_that_names_the_culprit_and_exit_code_2(arguments: list[str], sentence: str) -> None:
+    answer = tidegate("run", *arguments)
+    assert answer.returncode == 2
+    assert sentence in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_sink_without_write_rights_is_a_failure_not_a_traceback(tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file, not a directory")
+    answer = tidegate(
+        "run", "--source", WORKLOAD, "--sink", f"file://{blocked}/out", "--spool-dir", str(tmp_path / "spool")
+    )
+    assert answer.returncode == 1
+    assert str(blocked) in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("verb", [[], ["run"], ["verify"], ["bench"]])
+def test_help_shows_an_example(verb: list[str]) -> None:
+    answer = tidegate(*verb, "--help")
+    assert answer.returncode == 0
+    assert "example" in answer.stdout
+
+
+def test_version_is_that_of_the_package_and_of_the_changelog() -> None:
+    from tidegate import __version__
+
+    assert tidegate("--version").stdout.strip() == f"tidegate {__version__}"
+    changelog = (Path(__file__).parents[2] / "CHANGELOG.md").read_text()
+    assert f"## [{__version__}]" in changelog
