@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exc.exit_code
     except BrokenPipeError:
         return 0
+    except KeyboardInterrupt:  # before the changefeed runs; from then on signals only set a flag
+        return 130
     return result
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
@@ -37,9 +38,9 @@ from tidegate.sources.workload import WorkloadSource, parse_workload
 Ints = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
 
-_STEP_BYTES = 64 << 20  # handed out at a time once as much as the sink holds has been replayed
-_PATIENCE_BYTES = 256 << 20  # an endless source that brings nothing of what is left for so long does not know it
-_SEARCH_BYTES = 64 << 20  # looked at to explain a difference
+_STEP_BYTES = (1 << 20, 64 << 20)  # handed out at a time once as much as the sink holds has been replayed: first, most
+_PATIENCE_BYTES = 64 << 20  # an endless source that brings nothing of what is left for so long does not know it
+_SEARCH_BYTES = 16 << 20  # looked at to explain a difference
 _MARGIN_BYTES = 1 << 20
 _PROGRESS_S = 2.0
 _HEAD = ("schema_name", "table_name", "table_id", "table_version", "logical_table_id", "layout")
@@ -190,7 +191,8 @@ class _Check:
             try:
                 self._compare(run)
             except _Difference as difference:
-                raise VerifyError(_explain(difference, runs, self.settings.csv)) from None
+                search_bytes = min(self._total_bytes, _SEARCH_BYTES)
+                raise VerifyError(_explain(difference, runs, search_bytes, self.settings.csv)) from None
             self._say()
         self._check_rest()
 
@@ -200,7 +202,8 @@ class _Check:
 
     def _expected(self, source: Source) -> Iterator[_Run]:
         """Runs of all tables until nothing is left to compare, or the source has nothing more to say about it."""
-        offset, limit, idle_bytes = source.initial(), max(self._total_bytes, _STEP_BYTES), 0
+        offset, idle_bytes, (step, most) = source.initial(), 0, _STEP_BYTES
+        limit = max(self._total_bytes, step)
         while not self._done and idle_bytes <= max(self._total_bytes, _PATIENCE_BYTES):
             seen = (self._bytes, len(self._schema_files))
             end = source.latest(offset, limit, frozenset())
@@ -213,7 +216,7 @@ class _Check:
                     yield from self._runs(batch)
             idle = seen == (self._bytes, len(self._schema_files)) and self._resolved_ts >= self.checkpoint_ts
             idle_bytes = idle_bytes + limit if idle else 0
-            offset, limit = end, _STEP_BYTES
+            offset, limit, step = end, step, min(2 * step, most)
 
     def _runs(self, batch: pa.RecordBatch) -> Iterator[_Run]:
         is_row = pc.is_in(batch.column("kind"), value_set=pa.array(ROW_KINDS))
@@ -311,8 +314,9 @@ class _Check:
             return self._check_covered(table, int(run.ts[0]))
         done, row, rows = 0, 0, len(run.ts)
         while row < rows and not files.ended:
+            self._check_version(run, row)
             if not files.offset:
-                self._enter_file(run, row)
+                self._enter_file(run)
             length = min(files.left, run.data.size - done)
             self._compare_piece(run, done, length)
             done += length
@@ -332,16 +336,18 @@ class _Check:
             self._check_covered(table, int(run.ts[row]))
         return None
 
-    def _enter_file(self, run: _Run, row: int) -> None:
-        """A new file must be of the run's version, have a schema file, and begin with the header if there is one."""
+    def _check_version(self, run: _Run, row: int) -> None:
         table, files = run.table, run.table.files
-        number = table.rows + row + 1
         if files.version > run.version:
             raise VerifyError(
-                f"{table.name}: row {number} of version {run.version} is dropped: {files.path} comes next"
+                f"{table.name}: row {table.rows + row + 1} of version {run.version} is dropped: {files.path} comes next"
             )
         if files.version < run.version:
             raise VerifyError(_explain_more(table, self.settings.csv))
+
+    def _enter_file(self, run: _Run) -> None:
+        """A new file must have a schema file, and begin with the header if there is one."""
+        table, files = run.table, run.table.files
         if files.version_key not in self._described:
             raise VerifyError(f"{table.name}: version {run.version} has no schema file, which {files.path} needs")
         if run.header and files.look(min(len(run.header), files.left)).to_pybytes() != run.header:
@@ -407,18 +413,18 @@ def _ints(rows: pa.RecordBatch, name: str) -> Ints:
 # How a difference is explained: what stands there is looked for among the rows before and after the one expected.
 
 
-def _explain(difference: _Difference, runs: Iterator[_Run], options: csv.CsvOptions) -> str:
+def _explain(difference: _Difference, runs: Iterator[_Run], search_bytes: int, options: csv.CsvOptions) -> str:
     run, row, table = difference.run, difference.row, difference.run.table
     found = table.files.ahead(len(run.rows(row, len(run.ts))) + _MARGIN_BYTES, len(run.header))
-    wanted, number, here = run.rows(row, row + 1), table.rows + row + 1, _here(table, row)
-    if other := _swapped(run, row, found):
+    line, wanted = _line(found, options), run.rows(row, row + 1)
+    number, here = table.rows + row + 1, _here(table, row)
+    if other := _swapped(run, row, found, line):
         return f"{table.name}: rows {number} and {number + other} are swapped, at {here}"
-    if (earlier := _repeated(run, row, found)) is not None:
+    if (earlier := _repeated(run, row, found, line)) is not None:
         first = table.rows + earlier + 1
         return f"{table.name}: row {first} is doubled: it stands again at {here}, where row {number} should be"
-    if dropped := _dropped(run, row, found, runs):
+    if dropped := _dropped(run, row, found, line, _within(runs, search_bytes)):
         return f"{table.name}: {_counted(dropped)} dropped from row {number} on ({_shown(wanted)}), before {here}"
-    line = _line(found, options)
     if twin := _passed(table.files, line, options):
         return f"{table.name}: a row is doubled: {twin} stands again at {here}, where row {number} should be"
     at = next((i for i, (a, b) in enumerate(zip(line, wanted, strict=False)) if a != b), min(len(line), len(wanted)))
@@ -435,44 +441,55 @@ def _explain_more(table: _Table, options: csv.CsvOptions) -> str:
     return f"{table.name}: {what} at {_here(table, 0)}, where the source has no row after row {table.rows}"
 
 
-def _swapped(run: _Run, row: int, found: bytes) -> int:
+def _alike(run: _Run, first: int, last: int, found: bytes, line: bytes) -> Iterator[int]:
+    """The rows from `first` up to `last` that are just what `found` begins with; `line` is its first line."""
+    base, text = run.ends[first], run.rows(first, last)
+    at = text.find(line)
+    while at >= 0:
+        row = int(np.searchsorted(run.ends, base + at))
+        if run.ends[row] == base + at and found.startswith(run.rows(row, row + 1)):
+            yield row
+        at = text.find(line, at + 1)
+
+
+def _swapped(run: _Run, row: int, found: bytes, line: bytes) -> int:
     """How far behind `row` the row stands that has changed places with it; 0 if none has."""
-    wanted = run.rows(row, row + 1)
-    for other in range(row + 1, len(run.ts)):
-        moved = run.rows(other, other + 1)
-        if found.startswith(moved) and found.startswith(run.rows(row + 1, other) + wanted, len(moved)):
+    for other in _alike(run, row + 1, len(run.ts), found, line):
+        if found.startswith(run.rows(other, other + 1) + run.rows(row + 1, other) + run.rows(row, row + 1)):
             return other - row
     return 0
 
 
-def _repeated(run: _Run, row: int, found: bytes) -> int | None:
+def _repeated(run: _Run, row: int, found: bytes, line: bytes) -> int | None:
     """The earlier row from which on the rows before `row` stand once more."""
-    for earlier in range(row - 1, -1, -1):
-        if found.startswith(run.rows(earlier, earlier + 1)):
-            again = run.rows(earlier, row + 1)
-            if found.startswith(again) or again.startswith(found):
-                return earlier
+    for earlier in _alike(run, 0, row, found, line):
+        again = run.rows(earlier, row + 1)
+        if found.startswith(again) or again.startswith(found):
+            return earlier
     return None
 
 
-def _dropped(run: _Run, row: int, found: bytes, runs: Iterator[_Run]) -> int:
+def _dropped(run: _Run, row: int, found: bytes, line: bytes, runs: Iterator[_Run]) -> int:
     """After how many rows the source comes to the row that stands there; 0 if it does not soon."""
-    for other in range(row + 1, len(run.ts)):
-        if found.startswith(run.rows(other, other + 1)):
-            return other - row
-    count, seen_bytes = len(run.ts) - row, 0
-    try:
-        for later in runs:
-            for i in range(len(later.ts)) if later.table is run.table else ():
-                if found.startswith(later.rows(i, i + 1)):
-                    return count
-                count += 1
-            seen_bytes += later.data.size
-            if seen_bytes > _SEARCH_BYTES:
-                break
-    except VerifyError:
-        pass  # of another table; the first difference is the one to tell
+    for other in _alike(run, row + 1, len(run.ts), found, line):
+        return other - row
+    passed = len(run.ts) - row
+    for later in runs:
+        if later.table is run.table:
+            for other in _alike(later, 0, len(later.ts), found, line):
+                return passed + other
+            passed += len(later.ts)
     return 0
+
+
+def _within(runs: Iterator[_Run], most: int) -> Iterator[_Run]:
+    """The next runs, `most` bytes of them; another difference ends them, since the first is the one to tell."""
+    with suppress(VerifyError):
+        for run in runs:
+            yield run
+            most -= run.data.size
+            if most <= 0:
+                return
 
 
 def _passed(files: TableFiles, line: bytes, options: csv.CsvOptions) -> str | None:

@@ -18,6 +18,8 @@ def spark() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2,4]")
         .appName("tidegate-tests")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.scheduler.mode", "FAIR")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "1g")
         .getOrCreate()

@@ -98,9 +98,12 @@ class Feed:
 
     def clear(self) -> None:
         """Remove the output, and let what other runs wrote reach the disk before the next is measured."""
+        self.remove()
+        os.sync()
+
+    def remove(self) -> None:
         if self.sink is not None:
             shutil.rmtree(self.sink, ignore_errors=True)
-        os.sync()
 
     def check(self) -> Report:
         """Compare what stands on the sink with a replay of the source; VerifyError names what is wrong."""

@@ -104,6 +104,11 @@ def group_starts(sorted_values: Ints) -> Ints:
     return np.flatnonzero(np.concatenate(([True], sorted_values[1:] != sorted_values[:-1])))
 
 
+def group_lasts(starts: Ints, count: int) -> Ints:
+    """Positions where the runs that begin at `starts` end: `[0, 2]` of 3 values gives `[1, 2]`, none gives none."""
+    return np.append(starts[1:], count)[: len(starts)] - 1
+
+
 def after_or_equal(ts: Ints, seq: Ints, mark_ts: Ints, mark_seq: Ints) -> NDArray[np.bool_]:
     """(ts, seq) >= (mark_ts, mark_seq), element by element."""
     reached: NDArray[np.bool_] = (ts > mark_ts) | ((ts == mark_ts) & (seq >= mark_seq))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.control.checkpoint import NOTHING_PENDING
-from tidegate.control.columns import Columns, Ints, Keys, Numbers, group_starts
+from tidegate.control.columns import Columns, Ints, Keys, Numbers, group_lasts, group_starts
 
 END = -1  # no next item
 
@@ -119,6 +119,7 @@ class Queues:
     _keys: Keys = field(default_factory=Keys)
     _lane_keys: Keys = field(default_factory=Keys)
     _interned: dict[str, str] = field(default_factory=dict)
+    _coming_names: dict[int, dict[int, tuple[str, str]]] = field(default_factory=dict)
 
     def name(self, number: int) -> str:
         return f"{self.schema_names[number]}.{self.table_names[number]}"
@@ -146,15 +147,34 @@ class Queues:
         self.table_names.extend([""] * len(table_id))
 
     def rename(self, number: int, schema_name: str, table_name: str) -> None:
-        """A table's name stands with its version: a new version may bring a new name."""
+        """The name under which this dispatcher's files land from now on."""
         self.table_names[number] = table_name
         self.schema_names[number] = self._interned.setdefault(schema_name, schema_name)
+
+    def rename_from(self, version: int, number: int, schema_name: str, table_name: str) -> None:
+        """A name stands with its version: what is queued under an older version still lands under the older name."""
+        name = (self.schema_names[number], self.table_names[number])
+        if name == ("", ""):
+            self.rename(number, schema_name, table_name)
+        elif number in self._coming_names or name != (schema_name, table_name):
+            self._coming_names.setdefault(number, {})[version] = (schema_name, table_name)
+
+    def begin_versions(self, dispatcher: Numbers, version: Ints) -> None:
+        """The next files of these dispatchers have these versions, so they land under the names that came with them."""
+        if not self._coming_names:
+            return
+        for number, at in zip(dispatcher.tolist(), version.tolist(), strict=True):
+            names = self._coming_names.get(number, {})
+            for begun in sorted(older for older in names if older <= at):
+                self.rename(number, *names.pop(begun))
+            if not names:
+                self._coming_names.pop(number, None)
 
     def append(self, slots: Numbers, dispatcher: Numbers) -> Numbers:
         """Queue items that stand in dispatcher and sequence order; returns the dispatchers that were empty before."""
         items, ds = self.items, self.dispatchers
         starts = group_starts(dispatcher)
-        ends = np.append(starts[1:], len(slots)) - 1
+        ends = group_lasts(starts, len(slots))
         items.next[slots[:-1]] = slots[1:]
         items.next[slots[ends]] = END
         owners = dispatcher[starts]
@@ -192,7 +212,7 @@ class Queues:
         """Take the first items of each queue out; `slots` are grouped by `owner_at`, a position in `dispatcher`."""
         items, ds = self.items, self.dispatchers
         starts = group_starts(owner_at)
-        ends = np.append(starts[1:], len(slots)) - 1
+        ends = group_lasts(starts, len(slots))
         owners = dispatcher[owner_at[starts]]
         head = items.next[slots[ends]]
         ds.head[owners] = head

@@ -6,7 +6,8 @@ it was accepted (`interval`, or `delay` where max-flush-delay is the shorter bou
 all of them. Invariants:
 1. A file holds whole items of one dispatcher and version, in order, as close to `file_size_bytes` as the items allow;
    items of one transaction stay in one file unless together they exceed it.
-2. A lane has at most one landing under way; a date never goes back; a new date or version starts its numbers at 1.
+2. A lane has at most one landing under way; neither its date nor its version ever goes back; a new date or version
+   starts its numbers at 1. Where dispatchers share a lane, an older version of any of them lands before a newer one.
 3. What failed is planned again alone, with the same files under the same numbers, after a pause that grows.
 """
 
@@ -22,6 +23,7 @@ from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Ints, Numbers, group_starts
 from tidegate.control.dispatcher import Queues
 from tidegate.control.spool import Spool
+from tidegate.errors import BrokenInvariant
 
 MIB = 1 << 20
 REASONS = (
@@ -99,7 +101,7 @@ class Planner:
     closing: bool = False
     bytes_per_s: float = 128.0 * MIB  # measured speed of landing, so that a round takes about `round_seconds`
     files_per_s: float = 1_000.0
-    planned_bytes: int = 0  # in rounds under way or waiting to be tried again
+    planned_bytes: int = 0  # in rounds under way; what waits to be tried again relieves the spool of nothing
     visited: int = 0  # dispatchers looked at so far: follows the active ones, not the known ones
     _ages: list[tuple[float, int, Numbers]] = field(default_factory=list)
     _age_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -130,7 +132,8 @@ class Planner:
 
     def failed(self, round_: Round, keep: NDArray[np.bool_], now: float) -> None:
         """The kept files did not land: each lane's are planned again alone after a pause."""
-        pause = min(_RETRY_FIRST_S * 2**round_.attempt, _RETRY_MOST_S)
+        pause = min(_RETRY_FIRST_S * 2 ** min(round_.attempt, 10), _RETRY_MOST_S)
+        self.planned_bytes -= int(round_.bytes[keep].sum())
         for lane in np.unique(round_.lane[keep]):
             self._rounds += 1
             again = round_.files(keep & (round_.lane == lane), self._rounds)
@@ -142,8 +145,12 @@ class Planner:
 
     def plan(self, now: float, date: int, spool: Spool) -> Round | None:
         """The next round, or None when nothing is due. Order: what failed, age, size, pressure."""
-        if self._retries and (self._retries[0][0] <= now or self.closing):
-            return heapq.heappop(self._retries)[2]
+        if self.closing:
+            self._shorten_pauses(now)
+        if self._retries and self._retries[0][0] <= now:
+            again = heapq.heappop(self._retries)[2]
+            self.planned_bytes += int(again.bytes.sum())
+            return again
         self._collect_due(now)
         for candidates, reason, whole in self._due(spool):
             ready = self._ready(candidates)
@@ -156,6 +163,12 @@ class Planner:
         ages = self._ages[0][0] if self._ages else now + 60.0
         retries = self._retries[0][0] if self._retries else now + 60.0
         return max(0.0, min(ages, retries) - now)
+
+    def _shorten_pauses(self, now: float) -> None:
+        """Closing waits out no long pause; the first one stays, so that a failing lane does not keep out the others."""
+        latest = now + _RETRY_FIRST_S
+        self._retries = [(min(due, latest), number, round_) for due, number, round_ in self._retries]
+        heapq.heapify(self._retries)
 
     def _due(self, spool: Spool) -> list[tuple[Numbers, str, bool]]:
         if self.closing:
@@ -192,8 +205,21 @@ class Planner:
         """Candidates that hold something and whose lane is free; of several in one lane only the first."""
         ds = self.queues.dispatchers
         free = candidates[(ds.head[candidates] >= 0) & ~self.queues.lanes.busy[ds.lane[candidates]]]
+        if self.queues.shared_lanes:
+            free = self._oldest_version(free)
         _, first = np.unique(ds.lane[free], return_index=True)
         return free[np.sort(first)]
+
+    def _oldest_version(self, candidates: Numbers) -> Numbers:
+        """Candidates that no other dispatcher of their lane holds an older version against."""
+        ds, version = self.queues.dispatchers, self.queues.items.version
+        active = np.union1d(self._all_active(), candidates)
+        lanes, lane_at = np.unique(ds.lane[active], return_inverse=True)
+        oldest = np.full(len(lanes), NOTHING_PENDING)
+        np.minimum.at(oldest, lane_at, version[ds.head[active]])
+        wanted = oldest[np.searchsorted(lanes, ds.lane[candidates])]
+        kept: Numbers = candidates[version[ds.head[candidates]] == wanted]
+        return kept
 
     def _pressed(self, spool: Spool) -> Numbers:
         """Dispatchers to land early: the largest, or those that pin nearly empty segments."""
@@ -204,10 +230,12 @@ class Planner:
         if spool.pinned_share() < 0.5:
             live = np.flatnonzero(items.first_ts[: items.size] != NOTHING_PENDING)
             pinning = live[np.isin(items.segment[live], spool.emptiest(wanted))]
-            owners = np.unique(items.dispatcher[pinning]).astype(np.int64)
-            return owners[ds.head[owners] >= 0]
+            owners = self._ready(np.unique(items.dispatcher[pinning]).astype(np.int64))
+            if len(owners):  # none when all that pins is under way or failing
+                return owners
         active = self._all_active()
-        largest = active[np.argsort(-ds.bytes[active], kind="stable")]
+        # Only what can land counts: a hanging table, however large, relieves the spool of nothing.
+        largest = self._ready(active[np.argsort(-ds.bytes[active], kind="stable")])
         enough = int(np.searchsorted(np.cumsum(ds.bytes[largest]), wanted)) + 1
         return largest[:enough]
 
@@ -321,6 +349,9 @@ class Planner:
         version = items.version[slots[starts]]
         lane_starts = group_starts(lane)
         heads = lane[lane_starts]
+        if (back := version[lane_starts] < lanes.version[heads]).any():
+            name = self.queues.name(int(owners[lane_starts][back][0]))
+            raise BrokenInvariant(f"{name}: version {version[lane_starts][back][0]} would land after a newer one")
         dates = np.maximum(lanes.date[heads], date)
         fresh = (dates != lanes.date[heads]) | (version[lane_starts] != lanes.version[heads])
         lanes.number[heads[fresh]] = 0
@@ -333,6 +364,7 @@ class Planner:
         schema = (lanes.schema_version[lane] != version) & (within == 0)
         sizes = np.add.reduceat(items.length[slots], starts)
         self.planned_bytes += int(sizes.sum())
+        self.queues.begin_versions(owners[lane_starts], version[lane_starts])
         self._rounds += 1
         plan = np.arange(self._plans, self._plans + len(lane))
         self._plans += len(lane)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.control.checkpoint import Progress
-from tidegate.control.columns import Ints, Numbers, after_or_equal, group_starts
+from tidegate.control.columns import Ints, Numbers, after_or_equal, group_lasts, group_starts
 from tidegate.control.dispatcher import Queues
 from tidegate.control.flush import Limits, Planner, Round
 from tidegate.control.spool import Spool
@@ -50,10 +50,11 @@ class Ledger:
     spool: Spool = field(init=False)
     planner: Planner = field(init=False)
     progress: Progress = field(default_factory=Progress)
-    held_tables: set[int] = field(default_factory=set)
     in_flight: int = 0  # items planned and not yet durable
     accepted_items: int = 0
     durable_items: int = 0
+    _held: set[int] = field(default_factory=set)  # dispatchers over their share of the spool
+    _under_way: set[int] = field(default_factory=set)  # rounds planned and not yet answered
 
     def __post_init__(self) -> None:
         self.queues = Queues(self.shared_lanes)
@@ -64,6 +65,11 @@ class Ledger:
     def idle(self) -> bool:
         """Nothing waits and nothing is under way: all that was accepted is durable."""
         return self.queues.queued == 0 and self.in_flight == 0
+
+    @property
+    def held_tables(self) -> set[int]:
+        """Ids of the tables that a source should not hand out now: one of their spans is over its share."""
+        return set(self.queues.dispatchers.table_id[list(self._held)].tolist()) if self._held else set()
 
     # -- accepted ------------------------------------------------------------------------------------------------
 
@@ -83,6 +89,10 @@ class Ledger:
         stale = self._stale(dispatcher, last)
         order = order[~stale[order]]
         self._refuse_disorder(items, dispatcher, first, last, order)
+        self._refuse_older_versions(items, dispatcher, order)
+        self._refuse_resolved(items, order)
+        empty = _ints(items, "length")[order] == 0
+        order = order[~empty]
         self._rename(items, dispatcher, order)
         segments, dropped = self._open_segments(items, order)
         slots = self._store(batch, items, now, dispatcher, order, segments)
@@ -91,7 +101,8 @@ class Ledger:
         self.planner.activated(self.queues.append(slots, grouped), now)
         self.planner.grown(np.unique(grouped))
         self.progress.accepted(batch, len(slots), end, resolved_ts)
-        self.accepted_items += len(slots)
+        self.accepted_items += len(slots) + int(empty.sum())
+        self.durable_items += int(empty.sum())
         length, rows = self.queues.items.length[slots], self.queues.items.rows[slots]
         return Accepted(int(rows.sum()), int(length.sum()), len(slots), int(stale.sum()), dropped)
 
@@ -116,6 +127,32 @@ class Ledger:
                 "was accepted before; the source must hand out each table in (commit_ts, seq) order"
             )
 
+    def _refuse_older_versions(self, items: pa.Table, dispatcher: Numbers, order: Numbers) -> None:
+        """A version that comes back would start the numbers of its directory at 1 again."""
+        owner, version = dispatcher[order], _ints(items, "version")[order]
+        begins = group_starts(owner)
+        before = np.roll(version, 1)
+        before[begins] = self.queues.dispatchers.version[owner[begins]]
+        bad = np.flatnonzero(version < before)
+        if len(bad):
+            at = int(order[bad[0]])
+            raise BadEvents(
+                f"table {items['schema_name'][at]}.{items['table_name'][at]}: version {version[bad[0]]} at commit-ts "
+                f"{items['first_ts'][at]} follows version {before[bad[0]]}; a source must never go back to an older "
+                "table_version"
+            )
+
+    def _refuse_resolved(self, items: pa.Table, order: Numbers) -> None:
+        """The checkpoint may have passed whatever lies at or below a resolved mark of an earlier batch."""
+        ts, resolved_ts = _ints(items, "first_ts"), self.progress.resolved_ts
+        late = order[ts[order] <= resolved_ts]
+        if len(late):
+            at = int(late[0])
+            raise BadEvents(
+                f"table {items['schema_name'][at]}.{items['table_name'][at]}: a change of commit-ts {ts[at]} follows "
+                f"the resolved mark {resolved_ts}; a source sends a resolved row when nothing at or below it follows"
+            )
+
     def _rename(self, items: pa.Table, dispatcher: Numbers, order: Numbers) -> None:
         version = _ints(items, "version")
         ds = self.queues.dispatchers
@@ -124,8 +161,9 @@ class Ledger:
             return
         schemas = items["schema_name"].take(pa.array(changed)).to_pylist()
         tables = items["table_name"].take(pa.array(changed)).to_pylist()
-        for number, schema, table in zip(dispatcher[changed].tolist(), schemas, tables, strict=True):
-            self.queues.rename(number, schema, table)
+        versions, numbers = version[changed].tolist(), dispatcher[changed].tolist()
+        for at, number, schema, table in zip(versions, numbers, schemas, tables, strict=True):
+            self.queues.rename_from(at, number, schema, table)
         ds.version[dispatcher[changed]] = version[changed]
 
     def _open_segments(self, items: pa.Table, order: Numbers) -> tuple[Numbers, list[str]]:
@@ -159,7 +197,7 @@ class Ledger:
     def _mark_accepted(self, slots: Numbers, dispatcher: Numbers) -> None:
         items, ds = self.queues.items, self.queues.dispatchers
         starts = group_starts(dispatcher)
-        ends = np.append(starts[1:], len(slots)) - 1
+        ends = group_lasts(starts, len(slots))
         owners = dispatcher[ends]
         ds.accepted_ts[owners], ds.accepted_seq[owners] = items.last_ts[slots[ends]], items.last_seq[slots[ends]]
         np.add.at(ds.unacked, dispatcher, items.length[slots])
@@ -169,23 +207,28 @@ class Ledger:
         """A dispatcher over its share of the spool is held until it is down to half of it."""
         ds, share = self.queues.dispatchers, self.limits.spool_max_bytes * self.limits.dispatcher_share
         unacked = ds.unacked[dispatcher]
-        over = dispatcher[unacked > share]
-        self.held_tables.update(ds.table_id[over].tolist())
-        if self.held_tables:
-            self.held_tables.difference_update(ds.table_id[dispatcher[unacked <= share / 2]].tolist())
+        self._held.update(dispatcher[unacked > share].tolist())
+        if self._held:
+            self._held.difference_update(dispatcher[unacked <= share / 2].tolist())
 
     # -- durable -------------------------------------------------------------------------------------------------
 
     def plan(self, now: float, date: int) -> Round | None:
         round_ = self.planner.plan(now, date, self.spool)
-        if round_ is not None and round_.attempt == 0:
-            self.in_flight += len(round_.slots)
+        if round_ is not None:
+            self._under_way.add(round_.id)
+            self.in_flight += len(round_.slots) if round_.attempt == 0 else 0
         return round_
 
     def receive(self, round_: Round, landed: NDArray[np.bool_], now: float, seconds: float) -> Durable:
         """A round has answered: what landed is durable; what did not is planned again."""
         if len(landed) != len(round_):
             raise BrokenInvariant(f"round {round_.id} has {len(round_)} files but {len(landed)} receipts")
+        if round_.id not in self._under_way:
+            raise BrokenInvariant(f"round {round_.id} was answered twice")
+        if (landed[1:] & ~landed[:-1] & (round_.lane[1:] == round_.lane[:-1])).any():
+            raise BrokenInvariant(f"round {round_.id}: a file landed before an earlier one of its lane")
+        self._under_way.remove(round_.id)
         lanes = self.queues.lanes
         put = round_.schema & landed
         lanes.schema_version[round_.lane[put]] = round_.version[put]
@@ -217,7 +260,7 @@ class Ledger:
 
     def _measure(self, landed_bytes: int, files: int, seconds: float) -> None:
         """Learn the speed of landing from rounds large enough to tell."""
-        planner = self.planner
+        planner, seconds = self.planner, max(seconds, 1e-3)
         if landed_bytes > 16 << 20:
             planner.bytes_per_s += 0.3 * (landed_bytes / seconds - planner.bytes_per_s)
         if files >= 50:

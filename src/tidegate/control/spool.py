@@ -87,9 +87,12 @@ class Spool:
         np.subtract.at(self._segments.live, segments, lengths)
         self.items -= len(segments)
         touched = np.unique(segments)
-        if (self._segments.refs[touched] < 0).any() or (self._segments.live[touched] < 0).any():
+        refs, live = self._segments.refs[touched], self._segments.live[touched]
+        if (refs < 0).any() or (live < 0).any():
             raise BrokenInvariant("a segment was released more often than it was referred to")
-        return [self._free_segment(int(number)) for number in touched[self._segments.refs[touched] == 0]]
+        if (live[refs == 0] > 0).any():
+            raise BrokenInvariant("a segment's items were released with fewer bytes than they were added with")
+        return [self._free_segment(int(number)) for number in touched[refs == 0]]
 
     def _free_segment(self, number: int) -> str:
         path = self._paths.pop(number)
@@ -111,8 +114,8 @@ class Spool:
         return self.held >= self.low_mark or self.starved
 
     def excess(self) -> int:
-        """Bytes to land so that the spool comes under its low mark, a little further than exactly there."""
-        return self.held - int(self.low_mark * 0.9)
+        """Bytes to land so that the spool comes a little under its low mark; all of them while the disk is starved."""
+        return self.held if self.starved else self.held - int(self.low_mark * 0.9)
 
     def pinned_share(self) -> float:
         """Share of the segment bytes that still hold something: 1.0 when nothing is wasted."""

@@ -7,6 +7,7 @@ waiting for the store. Row data passes nowhere here.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -24,14 +25,26 @@ from tidegate.control.ledger import Durable, Ledger
 from tidegate.control.spool import TIERS
 from tidegate.engine.clock import Clock
 from tidegate.engine.ingest import Floor, IngestJob
-from tidegate.engine.journal import Head, date_of, file_rows, floor_of, open_journal, restore, table_rows
+from tidegate.engine.journal import (
+    Head,
+    Snapshot,
+    date_of,
+    file_rows,
+    floor_of,
+    has_journal,
+    open_journal,
+    restore,
+    table_rows,
+)
 from tidegate.engine.land import LandJob
-from tidegate.engine.rows import ERROR, LANDED, PLANS, ROWS, UNKNOWN_LAYOUT
-from tidegate.engine.segments import MEMORY_TIER, Places, SpoolDirectory
+from tidegate.engine.rows import ERROR, LANDED, PLANS, REFUSED, ROWS, STALE, UNKNOWN_LAYOUT
+from tidegate.engine.segments import HELD, MEMORY_TIER, Places, SpoolDirectory
 from tidegate.engine.store import Store
-from tidegate.errors import BadEvents, BrokenInvariant, SpoolError, StoreRefused, TidegateError
+from tidegate.errors import BadEvents, BrokenInvariant, SpoolError, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.events import LAYOUT, RESOLVED, physical_ms
-from tidegate.format.layout import METADATA, RESERVED_PREFIX, PathOptions, metadata_text
+from tidegate.format.csv import header
+from tidegate.format.layout import METADATA, RESERVED_PREFIX, PathOptions, metadata_text, parse_metadata
+from tidegate.format.tables import Layout
 from tidegate.metrics import Metrics
 from tidegate.settings import Settings
 
@@ -39,7 +52,6 @@ log = logging.getLogger("tidegate")
 
 METADATA_EVERY_S = 2.0
 _WAIT_S = 0.05  # every wait is short, so that it also ends on stop and on any error
-_DISK_RESERVE_BYTES = 512 << 20
 
 Lander = Callable[[list[dict[str, Any]], LandJob], pa.Table]
 
@@ -94,6 +106,7 @@ class Changefeed:
     run_land: Lander
     slots: int = 2
     limits: Limits | None = None
+    disk_reserve_bytes: int = 512 << 20  # with less free space under the spool no wake goes out
     totals: _Totals = field(default_factory=_Totals)
 
     def __post_init__(self) -> None:
@@ -122,15 +135,17 @@ class Changefeed:
             dispatcher_share=s.dispatcher_share,
         )
         self.ledger = Ledger(limits, shared_lanes=not s.partition_separator and not s.table_id_as_path)
+        if not has_journal(self.store):  # looked at before anything is written: a refused sink stays as it is
+            self._refuse_foreign_objects()
         self.store.prepare()
         self.journal, found = open_journal(self.store, self.paths)
-        if not found.found:
-            self._refuse_foreign_objects()
         restore(self.ledger, found)
         self.layouts = dict(found.layouts)
-        self.journal.snapshot(table_rows(self.ledger), self._head())
-        self.floor: Floor | None = floor_of(self.ledger)
+        self._header_bytes: dict[int, int] = {}
+        self._unrecorded: dict[int, Round] = {}  # planned, and maybe not in the journal yet
         self._lock = threading.Lock()
+        self.compact()
+        self.floor: Floor | None = floor_of(self.ledger)
         self._changed = threading.Condition(self._lock)
         self._stopping = threading.Event()
         self._error: BaseException | None = None
@@ -138,13 +153,12 @@ class Changefeed:
         self._ingesting = False
         self._landers = 0
         self._arrivals: list[tuple[float, int]] = []
-        self._written_checkpoint = found.checkpoint_ts
+        # What `metadata` says, not the journal: a crash may lie between the two.
+        self._written_checkpoint = parse_metadata((self.store.get(METADATA) or metadata_text(0).encode()).decode())
         self._held_written: set[int] = set()
+        self._held_lock = threading.Lock()
         self._threads = [
-            *(
-                threading.Thread(target=self._land_loop, args=(i,), daemon=True, name=f"land-{i}")
-                for i in range(self.slots)
-            ),
+            *(threading.Thread(target=self._land_loop, daemon=True, name=f"land-{i}") for i in range(self.slots)),
             threading.Thread(target=self._scribe_loop, daemon=True, name="scribe"),
         ]
 
@@ -171,7 +185,7 @@ class Changefeed:
             self._changed.notify_all()
 
     def stop_reading(self) -> None:
-        """No batch waits any longer; one that was not accepted yet is not accepted any more."""
+        """No batch waits any longer for its wake; one that is accepted after this is landed with the rest."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
@@ -199,7 +213,9 @@ class Changefeed:
             return self.ledger.idle
 
     def close(self) -> None:
-        """End the threads, write the last checkpoint, and remove the spool."""
+        """End the threads, write the last checkpoint, and remove the spool. Repeats are harmless."""
+        if self._closed:
+            return
         self._stopping.set()
         with self._changed:
             self._closed = True
@@ -207,8 +223,9 @@ class Changefeed:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=5.0)
-        if self._error is None:
-            self._write_progress()
+        # A thread that hangs in the store would be waited for without limit; the next start knows what it missed.
+        if self._error is None and not any(thread.is_alive() for thread in self._threads):
+            self.write_progress()
         self.spool.close()
 
     _closed = False
@@ -266,6 +283,7 @@ class Changefeed:
         rows = items.filter(pc.equal(items["kind"], ROWS))
         marks = items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]
         resolved = pc.max(marks).as_py() or 0
+        stale = pc.sum(items.filter(pc.equal(items["kind"], STALE))["rows"]).as_py() or 0
         now = self.clock.steady()
         with self._changed:
             self._raise_error()
@@ -276,28 +294,30 @@ class Changefeed:
                 self.floor = None  # the replay has passed everything that was durable before
             self.totals.rows_accepted += accepted.rows
             self.totals.bytes_accepted += accepted.bytes
-            self.totals.duplicates += accepted.duplicates
+            self.totals.duplicates += accepted.duplicates + stale
             self._changed.notify_all()
-        self._delete([*accepted.dropped_segments, *self._unnamed(batch, rows)])
+        named = set(pc.unique(rows["segment"]).to_pylist())
+        self._delete([*accepted.dropped_segments, *self._unnamed(batch, named)])
         self._write_held()
         self.metrics.observe("batch_rows", accepted.rows)
         self.metrics.observe("batch_bytes", accepted.bytes)
-        self.metrics.inc("duplicates_dropped_total", accepted.duplicates)
+        self.metrics.inc("duplicates_dropped_total", accepted.duplicates + stale)
+        self.metrics.inc("rotate_total", sum(not path.endswith("-0.seg") for path in named))
         self._measure()
 
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""
         self._delete([str(path) for path in self.spool.of_batch(str(batch))])
 
-    def _unnamed(self, batch: int, rows: pa.Table) -> list[str]:
+    def _unnamed(self, batch: int, named: set[str]) -> list[str]:
         """Segments that a lost task attempt left behind: no item names them."""
-        named = set(pc.unique(rows["segment"]).to_pylist())
         return [str(path) for path in self.spool.of_batch(str(batch)) if str(path) not in named]
 
     def await_wake(self, batch: int, started: float) -> None:
         """Return when the upstream may be woken (once per batch): the spool is under its marks, or reading stops."""
         held = False
         with self._changed:
+            self._notice_disk()
             while not self._may_wake(batch) and not self._stopping.is_set():
                 self._raise_error()
                 if not held:
@@ -319,53 +339,61 @@ class Changefeed:
         return self.ledger.spool.may_wake()
 
     def _notice_disk(self) -> None:
+        """Free space counts only while the spool holds something: landing an empty one would free nothing."""
         if self.settings.spool_type == "disk":
-            self.ledger.spool.starved = self.spool.free_bytes() < _DISK_RESERVE_BYTES
+            spool = self.ledger.spool
+            spool.starved = spool.items > 0 and self.spool.free_bytes() < self.disk_reserve_bytes
 
     def _raise_error(self) -> None:
-        if self._error is not None:
-            raise TidegateError(f"the changefeed has stopped: {self._error}") from self._error
+        """Whoever waits ends with the cause, and with its answer to whether a new start may help."""
+        if (cause := self._error) is not None:
+            stopped = TidegateError(f"the changefeed has stopped: {cause}")
+            stopped.retry = not isinstance(cause, TidegateError) or cause.retry
+            raise stopped from cause
 
     def _write_held(self) -> None:
         """Tell the source which tables are over their share of the spool."""
-        with self._lock:
-            held = set(self.ledger.held_tables)
-        if held != self._held_written:
-            path = held_file(self.settings)
-            temp = f"{path}.new"
-            with open(temp, "w", encoding="utf-8") as file:
-                file.write(repr(sorted(held)))
-            os.replace(temp, path)
-            self._held_written = held
+        with self._held_lock:
+            with self._lock:
+                held = set(self.ledger.held_tables)
+            if held != self._held_written:
+                path = held_file(self.settings)
+                temp = f"{path}.new"
+                with open(temp, "w", encoding="utf-8") as file:
+                    file.write(json.dumps(sorted(held)))
+                os.replace(temp, path)
+                self._held_written = held
 
     # -- durable -------------------------------------------------------------------------------------------------
 
     def _land_loop(self) -> None:
         try:
             while not self._closed and self._error is None:
-                planned = self._take_round()
-                if planned is None:
-                    continue
-                try:
-                    self._land(planned)
-                finally:
-                    with self._changed:
-                        self._landers -= 1
-                        self._changed.notify_all()
+                with self._changed:
+                    round_ = self._next_round()
+                    if round_ is None:
+                        self._changed.wait(_WAIT_S)
+                if round_ is not None:
+                    self._land(round_)
         except BaseException as exc:
             self.fail(exc)
 
-    def _take_round(self) -> Round | None:
-        """The next round, as soon as there is one and land tasks may take another slot."""
-        with self._changed:
-            most = max(1, self.slots // 2) if self._ingesting else self.slots
-            if self._landers < most:
-                round_ = self.ledger.plan(self.clock.steady(), self._date())
-                if round_ is not None:
-                    self._landers += 1
-                    return round_
-            self._changed.wait(_WAIT_S)
-            return None
+    def land_next(self) -> bool:
+        """Land the next round here and now; False when none is due or the land tasks have all the slots they may."""
+        with self._lock:
+            round_ = self._next_round()
+        if round_ is not None:
+            self._land(round_)
+        return round_ is not None
+
+    def _next_round(self) -> Round | None:
+        most = max(1, self.slots // 2) if self._ingesting else self.slots
+        round_ = self.ledger.plan(self.clock.steady(), self._date()) if self._landers < most else None
+        if round_ is not None:
+            self._landers += 1
+            if round_.attempt == 0:
+                self._unrecorded[round_.id] = round_
+        return round_
 
     def _date(self) -> int:
         if self.settings.date_separator == "none":
@@ -376,19 +404,39 @@ class Changefeed:
         return today.year * 10_000 + month * 100 + day
 
     def _land(self, round_: Round) -> None:
-        started = self.clock.steady()
-        with self._lock:
-            files = file_rows(round_, self.ledger)
-            plans, job = self._plans(round_)
-            head = self._head()
-        if round_.attempt == 0:
-            self.journal.intend(files, head)
-            self.metrics.inc("store_requests_total", op="journal")
-        else:
-            self.metrics.inc("store_retries_total")
+        try:
+            self._count_landers()
+            started = self.clock.steady()
+            with self._lock:
+                plans, job = self._plans(round_)
+                files, head = self._files(round_), self._head()
+            if round_.attempt == 0:
+                self._intend(round_.id, files, head)
+            else:
+                self.metrics.inc("store_retries_total")
+            receipts = self.run_land(plans, job)
+            self._receive(round_, receipts, self.clock.steady() - started)
+        finally:
+            with self._changed:
+                self._landers -= 1
+                self._changed.notify_all()
+            self._count_landers()
+
+    def _count_landers(self) -> None:
         self.metrics.set("land_tasks_running", self._landers, executor="driver")
-        receipts = self.run_land(plans, job)
-        self._receive(round_, receipts, self.clock.steady() - started)
+
+    def _intend(self, round_id: int, files: pa.Table, head: Head) -> None:
+        self.journal.intend(files, head)
+        with self._lock:
+            del self._unrecorded[round_id]
+        self.metrics.inc("store_requests_total", op="journal")
+
+    def _files(self, round_: Round) -> pa.Table:
+        if self.settings.csv.output_field_header:
+            for key in self.layouts.keys() - self._header_bytes.keys():
+                text = header(Layout.from_json(self.layouts[key]), self.settings.csv)
+                self._header_bytes[key] = len(text)
+        return file_rows(round_, self.ledger, self._header_bytes)
 
     def _plans(self, round_: Round) -> tuple[list[dict[str, Any]], LandJob]:
         queues = self.ledger.queues
@@ -418,39 +466,54 @@ class Changefeed:
         with self._changed:
             self._note_failures(round_, receipts, landed)
             durable = self.ledger.receive(round_, landed, self.clock.steady(), seconds)
+            # In the same breath: a snapshot must not see the one without the other.
+            self.journal.confirm(round_.plan[landed].tolist())
+            self._add_up(round_, landed, durable)
             self._changed.notify_all()
-        self.journal.confirm(round_.plan[landed].tolist())
         self._delete(durable.segments)
         self._write_held()
         self._count(round_, receipts, landed, durable, seconds)
         self._measure()
+        self._stop_if_refused(round_, receipts)
 
     def _note_failures(self, round_: Round, receipts: pa.Table, landed: Any) -> None:
         """The status names a table from its first failure until it lands."""
         errors = receipts["error"].to_pylist()
+        if self._failures:
+            for owner in round_.dispatcher[landed].tolist():
+                self._failures.pop(owner, None)
         for i in np.flatnonzero(~landed).tolist():
             owner = int(round_.dispatcher[i])
             if errors[i] and owner not in self._failures:
                 log.warning("landing %s failed, will try again: %s", self.ledger.queues.name(owner), errors[i])
             self._failures[owner] = errors[i] or self._failures.get(owner, "waits for an earlier file")
-        if self._failures:
-            for owner in round_.dispatcher[landed].tolist():
-                self._failures.pop(owner, None)
 
-    def _count(self, round_: Round, receipts: pa.Table, landed: Any, durable: Durable, seconds: float) -> None:
-        totals, metrics = self.totals, self.metrics
+    def _stop_if_refused(self, round_: Round, receipts: pa.Table) -> None:
+        """What the store refuses does not pass by itself: stop and say so, rather than fill the spool behind it."""
+        refused = pc.index(receipts["outcome"], REFUSED).as_py()
+        if refused >= 0:
+            with self._lock:
+                name = self.ledger.queues.name(int(round_.dispatcher[refused]))
+            raise StoreRefused(f"cannot land {name}: {receipts['error'][refused]}")
+
+    def _add_up(self, round_: Round, landed: Any, durable: Durable) -> None:
+        totals = self.totals
         totals.rows_landed += durable.rows
         totals.bytes_landed += durable.bytes
+        totals.reasons.update(round_.reason[landed].tolist())
+        totals.file_sizes.extend(round_.bytes[landed].tolist())
+        totals.size_flushed.extend(round_.bytes[landed & (round_.reason == "size")].tolist())
+
+    def _count(self, round_: Round, receipts: pa.Table, landed: Any, durable: Durable, seconds: float) -> None:
+        metrics = self.metrics
         for reason, count in Counter(round_.reason[landed].tolist()).items():
-            totals.reasons[reason] += count
             sizes = round_.bytes[landed & (round_.reason == reason)]
             metrics.inc("flush_total", count, reason=reason)
             metrics.observe_many("flush_bytes", sizes.astype(float), reason=reason)
             metrics.observe_many("flush_duration_seconds", np.full(count, seconds), reason=reason)
-            totals.file_sizes.extend(sizes.tolist())
-            if reason == "size":
-                totals.size_flushed.extend(sizes.tolist())
-        metrics.observe_many("accepted_to_durable_seconds", durable.ages_s)
+        if len(durable.ages_s):
+            first = np.append(0, np.cumsum(np.diff(round_.bounds)[landed]))[:-1]
+            metrics.observe_many("accepted_to_durable_seconds", np.maximum.reduceat(durable.ages_s, first))
         for name, column in _DURATIONS.items():
             values = receipts[column].to_numpy()
             metrics.observe_many(name, values[values > 0])
@@ -468,7 +531,16 @@ class Changefeed:
     def _head(self) -> Head:
         progress = self.ledger.progress
         layouts = {str(key): text for key, text in self.layouts.items()}
-        return Head(progress.checkpoint_ts, progress.position, layouts)
+        return Head(progress.checkpoint_ts, progress.position, layouts, self.journal.confirmed())
+
+    def compact(self) -> None:
+        """Replace the journal's entries by a snapshot of the ledger."""
+        self.journal.snapshot(self._snapshot)
+
+    def _snapshot(self) -> Snapshot:
+        with self._lock:
+            planned = [self._files(round_) for round_ in self._unrecorded.values()]
+            return Snapshot(table_rows(self.ledger), planned, self._head())
 
     def _scribe_loop(self) -> None:
         try:
@@ -478,27 +550,34 @@ class Changefeed:
                     self._changed.wait(_WAIT_S)
                 self._measure()
                 if self.clock.steady() - last >= METADATA_EVERY_S:
-                    self._write_progress()
+                    self.write_progress()
                     last = self.clock.steady()
         except BaseException as exc:
             self.fail(exc)
 
-    def _write_progress(self) -> None:
+    def write_progress(self) -> None:
         """Journal first, then `metadata`: a reader's checkpoint is never ahead of what a restart knows."""
         with self._lock:
             checkpoint = self.ledger.checkpoint()
             head = self._head()
             self._arrivals = [(at, ts) for at, ts in self._arrivals if ts > checkpoint]
-            tables = table_rows(self.ledger) if self.journal.wants_snapshot() else None
-        if checkpoint == self._written_checkpoint and not self.journal._confirmed:
+        if checkpoint <= self._written_checkpoint and not head.confirmed:
             return
         self.journal.record(head)
-        if tables is not None:
-            self.journal.snapshot(tables, head)
+        self.metrics.inc("store_requests_total", op="journal")
+        if self.journal.wants_snapshot():
+            self.compact()
         if checkpoint > self._written_checkpoint:
+            self._write_metadata(checkpoint)
+
+    def _write_metadata(self, checkpoint: int) -> None:
+        self.metrics.inc("store_requests_total", op="metadata")
+        try:
             self.store.put(METADATA, metadata_text(checkpoint).encode())
-            self.metrics.inc("store_requests_total", op="metadata")
-        self._written_checkpoint = checkpoint
+            self._written_checkpoint = checkpoint
+        except StoreUnavailable as exc:  # it only says less than is true: the next time is soon enough
+            self.metrics.inc("store_retries_total")
+            log.warning("cannot write the checkpoint, will try again: %s", exc)
 
     # -- status --------------------------------------------------------------------------------------------------
 
@@ -545,14 +624,15 @@ class Changefeed:
     def _measure(self) -> None:
         with self._lock:
             ledger = self.ledger
+            waiting = sum(len(round_.slots) for round_ in ledger.planner.retrying)
             gauges: dict[str, float] = {
                 **{f"spool_{tier}_bytes": ledger.spool.tier_bytes[i] for i, tier in enumerate(TIERS)},
                 "spool_segment_count": ledger.spool.segment_count,
                 "spool_items": ledger.spool.items,
                 "active_tables": ledger.queues.active,
                 "writer_input_len": ledger.queues.queued,
-                "in_flight_len": ledger.in_flight,
-                "to_be_flushed_len": sum(len(round_.slots) for round_ in ledger.planner.retrying),
+                "in_flight_len": ledger.in_flight - waiting,
+                "to_be_flushed_len": waiting,
             }
             checkpoint, resolved = ledger.checkpoint(), ledger.progress.resolved_ts
         wall_ms = self.clock.wall().timestamp() * 1000
@@ -574,7 +654,7 @@ _DURATIONS = {
 
 def held_file(settings: Settings) -> str:
     """The file that tells a source which tables not to hand out for now."""
-    return os.path.join(settings.spool_dir, settings.changefeed_id, "held.json")
+    return os.path.join(settings.spool_dir, settings.changefeed_id, HELD)
 
 
 def chunk_bytes(file_size_bytes: int) -> int:

@@ -16,17 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidegate.engine.rows import ERROR, ITEMS, ROWS, UNKNOWN_LAYOUT
+from tidegate.engine.rows import ERROR, ITEMS, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.engine.segments import Places, SegmentWriter
 from tidegate.errors import BadEvents, SpoolError
 from tidegate.events import EVENTS, KINDS, LAYOUT, ROW_KINDS
 from tidegate.format import csv
+from tidegate.format.layout import RESERVED_PREFIX
 from tidegate.format.tables import Layout
 from tidegate.sources import open_source
 
 Ints = NDArray[np.int64]
 
+ALWAYS_NEEDED = ("kind", "commit_ts", "seq")
 NEEDED = ("schema_name", "table_name", "table_id", "table_version", "layout")
+_NO_NAME = r"^\.{0,2}$|[/\x00]"  # would not be a directory of its own on storage
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class _Task:
     layouts: dict[int, Layout] = field(default_factory=dict)
     items: list[pa.RecordBatch] = field(default_factory=list)
     appended: int = 0
+    stale: int = 0
 
     def layout(self, fingerprint: int) -> Layout | None:
         if fingerprint not in self.layouts and fingerprint in self.job.layouts:
@@ -79,6 +83,8 @@ def ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> Iter
     try:
         for events in batches:
             _take(task, events)
+        if task.stale:
+            task.items.append(_control(STALE, rows=task.stale))
     except (BadEvents, SpoolError) as exc:
         task.items = [_control(ERROR, text=f"{type(exc).__name__}: {exc}")]
     finally:
@@ -95,7 +101,8 @@ def read_splits(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _take(task: _Task, events: pa.RecordBatch) -> None:
-    kinds = events.column(0).dictionary_encode()
+    _refuse_nulls(events, ALWAYS_NEEDED)
+    kinds = events.column("kind").dictionary_encode()
     names = kinds.dictionary.to_pylist()
     unknown = set(names) - set(KINDS)
     if unknown:
@@ -133,23 +140,29 @@ def _control(
     seq: int = 0,
     table_id: int | None = None,
     layout: int | None = None,
+    rows: int = 0,
 ) -> pa.RecordBatch:
     row = {"kind": kind, "text": text, "first_ts": ts, "first_seq": seq, "table_id": table_id, "layout": layout}
-    return pa.RecordBatch.from_pylist([row], schema=ITEMS)
+    return pa.RecordBatch.from_pylist([row | {"rows": rows}], schema=ITEMS)
 
 
-def _take_rows(task: _Task, events: pa.RecordBatch) -> None:
-    for name in NEEDED:
+def _refuse_nulls(events: pa.RecordBatch, needed: tuple[str, ...]) -> None:
+    for name in needed:
         if events.column(name).null_count:
             at = int(np.flatnonzero(events.column(name).is_null().to_numpy(zero_copy_only=False))[0])
             raise BadEvents(
                 f"a row has NULL in {name} (commit-ts {events.column('commit_ts')[at]}, "
                 f"seq {events.column('seq')[at]}); every change needs it: filter such rows out or fill it in the source"
             )
+
+
+def _take_rows(task: _Task, events: pa.RecordBatch) -> None:
+    _refuse_nulls(events, NEEDED)
     table_id, ts, seq = (_ints(events, name) for name in ("table_id", "commit_ts", "seq"))
     if task.job.floor is not None:
         keep = task.job.floor.passes(table_id, ts, seq)
         if not keep.all():
+            task.stale += len(keep) - int(keep.sum())
             events = events.filter(pa.array(keep))
             if not events.num_rows:
                 return
@@ -208,6 +221,8 @@ def _items(
     last = np.append(first[1:], len(order)) - 1
     rows_at = pa.array(order[first])
     logical = pc.coalesce(events.column("logical_table_id"), events.column("table_id"))
+    schemas, tables = (events.column(name).take(rows_at) for name in ("schema_name", "table_name"))
+    _refuse_names(schemas, tables)
     count = len(first)
     return pa.RecordBatch.from_arrays(
         [
@@ -215,8 +230,8 @@ def _items(
             pa.array(table_id[first]),
             pa.repeat(pa.scalar(0, pa.int32()), count),
             logical.take(rows_at),
-            events.column("schema_name").take(rows_at),
-            events.column("table_name").take(rows_at),
+            schemas,
+            tables,
             pa.array(version[first]),
             pa.repeat(pa.scalar(fingerprint, pa.int64()), count),
             pa.array(ts[first]),
@@ -232,6 +247,18 @@ def _items(
         ],
         schema=ITEMS,
     )
+
+
+def _refuse_names(schemas: pa.Array, tables: pa.Array) -> None:
+    """A name that cannot be a path must not be accepted: it could never land, and would stand in the journal."""
+    bad = pc.or_(pc.match_substring_regex(schemas, _NO_NAME), pc.match_substring_regex(tables, _NO_NAME))
+    bad = pc.or_(bad, pc.equal(schemas, RESERVED_PREFIX))
+    if pc.any(bad).as_py():
+        at = pc.index(bad, True).as_py()
+        raise BadEvents(
+            f"`{schemas[at]}`.`{tables[at]}` cannot be a path on storage; "
+            "rename it, route it to another name or filter it"
+        )
 
 
 def _chunk_starts(table_id: Ints, version: Ints, ts: Ints, ends: Ints, chunk_bytes: int, file_size_bytes: int) -> Ints:

@@ -3,7 +3,9 @@
 Entries are numbered objects under `_tidegate/journal/`, made with create-only puts. An entry written *before* a round
 names its files (lane, number, range, bytes); a later one confirms them by plan number and carries checkpoint, position
 and new layouts. Who cannot create the next number has been fenced off by another writer and stops. From time to time a
-snapshot of the ledger's tables replaces the entries before it, so that starting needs no request per table.
+snapshot of the ledger's tables replaces the entries before it, so that starting needs no request per table. Only the
+entry with which a writer took over stays for good: it is the number that the writer before it would create next,
+however late that one wakes up.
 
 On restart an unconfirmed file that exists with the size planned is adopted and its index put again; from the first one
 of a lane that does not exist the replay writes anew.
@@ -13,8 +15,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from tidegate.control.flush import Round
 from tidegate.control.ledger import Ledger
 from tidegate.engine.ingest import Floor
 from tidegate.engine.store import Store
-from tidegate.errors import StoreRefused, TidegateError
+from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format import layout as paths
 from tidegate.format.layout import RESERVED_PREFIX
 
@@ -74,12 +76,22 @@ class FencedOff(TidegateError):
 
 @dataclass(frozen=True)
 class Head:
-    """What an entry says besides its files."""
+    """What an entry says besides its files; what checkpoint and position count as durable is among `confirmed`."""
 
     checkpoint_ts: int
     position: str | None
     layouts: dict[str, str]
     confirmed: list[int] = field(default_factory=list)
+    takeover: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The ledger at one moment; `planned` are the files of rounds that may not be on record yet."""
+
+    tables: pa.Table
+    planned: list[pa.Table]
+    head: Head
 
 
 @dataclass
@@ -88,9 +100,11 @@ class Journal:
     number: int = 0
     open_rounds: list[pa.Table] = field(default_factory=list)
     snapshot_number: int = 0
+    takeovers: set[int] = field(default_factory=set)
     _known_layouts: set[int] = field(default_factory=set)
     _confirmed: list[int] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # held while the store is asked
+    _noting: threading.Lock = field(default_factory=threading.Lock)  # held for an instant
 
     def intend(self, files: pa.Table, head: Head) -> None:
         """Put on record what a round is about to land, before it does."""
@@ -99,9 +113,14 @@ class Journal:
             self._write(files, head)
 
     def confirm(self, plans: Iterable[int]) -> None:
-        """Remember what has landed; it goes out with the next entry."""
-        with self._lock:
+        """Remember what has landed; it goes out with the next head. Never waits for the store."""
+        with self._noting:
             self._confirmed.extend(plans)
+
+    def confirmed(self) -> list[int]:
+        """What has landed and stands in no entry yet."""
+        with self._noting:
+            return list(self._confirmed)
 
     def record(self, head: Head) -> None:
         """Put on record how far the changefeed is."""
@@ -111,52 +130,62 @@ class Journal:
     def wants_snapshot(self) -> bool:
         return self.number - self.snapshot_number >= _COMPACT_AFTER
 
-    def snapshot(self, tables: pa.Table, head: Head) -> None:
-        """Replace all entries so far by one object, then delete them."""
+    def snapshot(self, take: Callable[[], Snapshot]) -> None:
+        """Replace all entries so far by one object, then delete them.
+
+        `take` is called while no entry can be written, so that what the entries confirm stands in its tables.
+        """
         with self._lock:
-            self._settle()
-            pending = pa.concat_tables(self.open_rounds) if self.open_rounds else FILES.empty_table()
-            body = {**_head_json(head), "pending": _bytes_of(pending).hex()}
-            tables = tables.replace_schema_metadata({"tidegate": json.dumps(body)})
+            seen = take()
+            self._settle(seen.head.confirmed)
+            pending = pa.concat_tables([FILES.empty_table(), *self.open_rounds, *seen.planned])
+            body = {**_head_json(seen.head), "pending": _bytes_of(pending).hex()}
+            tables = seen.tables.replace_schema_metadata({"tidegate": json.dumps(body)})
             self.store.put(f"{_FOLDER}/{self.number:020d}{_SNAPSHOT}", _bytes_of(tables))
             before, self.snapshot_number = self.snapshot_number, self.number
             for number in range(before, self.number + 1):
-                self.store.delete(f"{_FOLDER}/{number:020d}{_ENTRY}")
+                if number not in self.takeovers:
+                    self.store.delete(f"{_FOLDER}/{number:020d}{_ENTRY}")
                 if number < self.number:
                     self.store.delete(f"{_FOLDER}/{number:020d}{_SNAPSHOT}")
 
-    def _settle(self) -> None:
+    def _settle(self, confirmed: list[int]) -> None:
         """Forget the files that are confirmed from the rounds that are open."""
-        if self._confirmed:
-            done = np.array(self._confirmed)
+        if confirmed:
+            done = np.array(confirmed)
             kept = [table.filter(~np.isin(table["plan"].to_numpy(), done)) for table in self.open_rounds]
             self.open_rounds = [table for table in kept if table.num_rows]
 
     def _write(self, files: pa.Table, head: Head) -> None:
-        self._settle()
         fresh = {key: text for key, text in head.layouts.items() if int(key) not in self._known_layouts}
-        body = Head(head.checkpoint_ts, head.position, fresh, self._confirmed)
-        text = files.replace_schema_metadata({"tidegate": json.dumps(_head_json(body))})
+        body = _head_json(replace(head, layouts=fresh))
+        text = files.replace_schema_metadata({"tidegate": json.dumps(body)})
         if not self.store.create_bytes(f"{_FOLDER}/{self.number + 1:020d}{_ENTRY}", _bytes_of(text)):
             raise FencedOff(
                 f"journal entry {self.number + 1} was written by another process: this sink has another writer now, "
                 "so this one stops; run only one changefeed per sink"
             )
         self.number += 1
+        if head.takeover:
+            self.takeovers.add(self.number)
         self._known_layouts.update(int(key) for key in fresh)
-        self._confirmed = []
+        self._settle(head.confirmed)
+        with self._noting:
+            told = set(head.confirmed)
+            self._confirmed = [plan for plan in self._confirmed if plan not in told]
 
 
-def file_rows(round_: Round, ledger: Ledger) -> pa.Table:
-    """The round's files as the journal records them."""
+def file_rows(round_: Round, ledger: Ledger, header_bytes: Mapping[int, int]) -> pa.Table:
+    """The round's files as the journal records them; `header_bytes` by layout stand before the rows of a file."""
     queues = ledger.queues
     ds, owners = queues.dispatchers, round_.dispatcher
     last = round_.slots[round_.bounds[1:] - 1]
     names = owners.tolist()
+    headers = [header_bytes.get(key, 0) for key in queues.items.layout[last].tolist()] if header_bytes else 0
     columns = [
         round_.plan, ds.table_id[owners], ds.span[owners], ds.logical_id[owners],
         [queues.schema_names[n] for n in names], [queues.table_names[n] for n in names],
-        round_.version, round_.date, round_.number, round_.bytes, queues.items.last_ts[last],
+        round_.version, round_.date, round_.number, round_.bytes + headers, queues.items.last_ts[last],
         queues.items.last_seq[last], round_.schema,
     ]  # fmt: skip
     return pa.Table.from_arrays(
@@ -180,19 +209,18 @@ def table_rows(ledger: Ledger) -> pa.Table:
 
 @dataclass
 class Recovered:
-    """What the journal of an earlier run says; `found` tells whether there was one."""
+    """What the journal of an earlier run says."""
 
     checkpoint_ts: int = 0
     position: str | None = None
     layouts: dict[int, str] = field(default_factory=dict)
     tables: list[pa.Table] = field(default_factory=list)  # a snapshot, then files in order, all durable
     adopted: int = 0
-    found: bool = False
 
 
 def open_journal(store: Store, options: paths.PathOptions) -> tuple[Journal, Recovered]:
     """Read what is there, adopt what landed unconfirmed, and take over by creating the next entry."""
-    names = sorted(path for path, _ in store.list(_FOLDER)) if _exists(store) else []
+    names = sorted(path for path, _ in store.list(_FOLDER))
     entries = [path for path in names if path.endswith(_ENTRY)]
     snapshots = [path for path in names if path.endswith(_SNAPSHOT)]
     journal, found = Journal(store), Recovered()
@@ -202,10 +230,11 @@ def open_journal(store: Store, options: paths.PathOptions) -> tuple[Journal, Rec
         _read_snapshot(store, snapshots[-1], found, pending)
     for path in entries:
         if _number_of(path) > journal.number:
-            _read_entry(store, path, found, pending)
             journal.number = _number_of(path)
-    found.found = bool(names)
-    journal.record(Head(found.checkpoint_ts, found.position, {}))  # whoever wrote before is fenced off from here on
+            if _read_entry(store, path, found, pending):
+                journal.takeovers.add(journal.number)
+    # Whoever wrote before is fenced off from here on.
+    journal.record(Head(found.checkpoint_ts, found.position, {}, takeover=True))
     _adopt(store, options, found, list(pending.values()))
     return journal, found
 
@@ -257,25 +286,27 @@ _TEXTS = ("schema_name", "table_name")
 
 def _adopt(store: Store, options: paths.PathOptions, found: Recovered, pending: list[pa.Table]) -> None:
     """Files that were planned and never confirmed: adopt those that exist, up to the first missing one of a lane."""
-    broken: set[tuple[int, int]] = set()
     adopted: list[dict[str, Any]] = []
-    missing: list[dict[str, Any]] = []
+    missing: dict[str, dict[str, Any]] = {}
+    indexed: dict[str, str] = {}
     for file in sorted((row for table in pending for row in table.to_pylist()), key=lambda row: row["plan"]):
-        lane = (file["table_id"], file["span"])
-        key = data_key(file, options)
-        path = paths.data_path(key, file["number"], options)
-        size = store.size(path) if lane not in broken else None
-        if size == file["bytes"]:
-            store.put(paths.index_path(key, options), paths.index_text(key, file["number"], options).encode())
+        key, number = data_key(file, options), file["number"]
+        lane, path = paths.index_path(key, options), paths.data_path(key, number, options)
+        if lane in missing:
+            continue
+        size = store.size(path)
+        if size is None:
+            missing[lane] = {**file, "number": number - 1, "last_ts": 0, "last_seq": 0}
+        elif size == file["bytes"]:
             adopted.append(file)
-        elif size is not None:
+            indexed[lane] = paths.index_text(key, number, options)
+        else:
             raise StoreRefused(f"{path} has {size} bytes but the journal planned {file['bytes']}")
-        elif lane not in broken:
-            broken.add(lane)
-            missing.append({**file, "number": file["number"] - 1, "last_ts": 0, "last_seq": 0})
+    for lane, text in indexed.items():
+        store.put(lane, text.encode())
     found.adopted = len(adopted)
     if adopted or missing:
-        found.tables.append(pa.Table.from_pylist([*adopted, *missing], schema=FILES))
+        found.tables.append(pa.Table.from_pylist([*adopted, *missing.values()], schema=FILES))
 
 
 def data_key(file: dict[str, Any], options: paths.PathOptions) -> paths.DataKey:
@@ -296,7 +327,7 @@ def date_of(number: int, separator: str) -> str:
     return full[: {"none": 0, "year": 4, "month": 7, "day": 10}[separator]]
 
 
-def _exists(store: Store) -> bool:
+def has_journal(store: Store) -> bool:
     return next(iter(store.list(_FOLDER)), None) is not None
 
 
@@ -310,11 +341,12 @@ def _head_json(head: Head) -> dict[str, Any]:
         "position": head.position,
         "layouts": head.layouts,
         "confirmed": head.confirmed,
+        "takeover": head.takeover,
     }
 
 
 def _read_snapshot(store: Store, path: str, found: Recovered, pending: dict[int, pa.Table]) -> None:
-    tables = _table_of(store.get(path) or b"")
+    tables = _read(store, path)
     body = json.loads(tables.schema.metadata[b"tidegate"])
     _apply_head(body, found)
     found.tables.append(tables.replace_schema_metadata(None))
@@ -323,8 +355,9 @@ def _read_snapshot(store: Store, path: str, found: Recovered, pending: dict[int,
         pending[plan] = table
 
 
-def _read_entry(store: Store, path: str, found: Recovered, pending: dict[int, pa.Table]) -> None:
-    table = _table_of(store.get(path) or b"")
+def _read_entry(store: Store, path: str, found: Recovered, pending: dict[int, pa.Table]) -> bool:
+    """Apply one entry; returns whether a writer took over with it."""
+    table = _read(store, path)
     head = json.loads(table.schema.metadata[b"tidegate"])
     table = table.replace_schema_metadata(None)
     _apply_head(head, found)
@@ -333,6 +366,14 @@ def _read_entry(store: Store, path: str, found: Recovered, pending: dict[int, pa
         found.tables.append(pa.concat_tables(done))
     for plan, row in zip(table["plan"].to_pylist(), _each(table), strict=True):
         pending[plan] = row
+    return bool(head["takeover"])
+
+
+def _read(store: Store, path: str) -> pa.Table:
+    data = store.get(path)
+    if data is None:
+        raise StoreUnavailable(f"{path} went away while it was read: another changefeed is writing to this sink")
+    return _table_of(data)
 
 
 def _apply_head(head: dict[str, Any], found: Recovered) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tidegate.engine.rows import LANDED, RECEIPTS, REFUSED, UNFINISHED
 from tidegate.engine.store import Store
-from tidegate.errors import LandingError
+from tidegate.errors import TidegateError
 from tidegate.format import csv, layout, tables
 
 _BYTES_PER_S = 10 << 20
@@ -181,19 +181,20 @@ def _land_lane(lane: _Lane, store: Store, job: LandJob) -> None:
         for plan, receipt in zip(lane.plans, receipts, strict=True):
             _land_file(plan, receipt, store, job, lane.watch)
             done += 1
-    except (LandingError, _GivenUp) as exc:
+    except Exception as exc:
         _fail(receipts[done], exc)
     if done:
         try:
             _put_index(lane.plans[done - 1], receipts[:done], store, job, lane.watch)
-        except (LandingError, _GivenUp) as exc:
+        except Exception as exc:
             _fail(receipts[done - 1], exc)
 
 
 def _fail(receipt: _Receipt, exc: Exception) -> None:
-    if isinstance(exc, LandingError):
-        receipt.outcome = UNFINISHED if exc.retry else REFUSED
-        receipt.error = str(exc)
+    """An error becomes an outcome: one that left its thread would leave the lane without an answer."""
+    if not isinstance(exc, _GivenUp):
+        receipt.outcome = UNFINISHED if isinstance(exc, TidegateError) and exc.retry else REFUSED
+        receipt.error = str(exc) if isinstance(exc, TidegateError) else f"{type(exc).__name__}: {exc}"
 
 
 def _key(plan: dict[str, Any]) -> layout.DataKey:

@@ -43,6 +43,12 @@ _RESTARTS = 5  # in a row, without a batch accepted in between
 _BATCH_BYTES = 256 << 20  # what a source of ours hands out in one micro-batch at most
 
 
+class QueryStopped(TidegateError):
+    """The query ended although nobody asked the changefeed to stop: it is started again."""
+
+    retry = True
+
+
 @dataclass(frozen=True)
 class Position:
     """Where a source is opened: everything after it is replayed. `offset` is the source's own JSON text."""
@@ -239,9 +245,10 @@ class Handle:
         run.end_query()
         if error is not None:
             raise error
-        if not self._stop.is_set():
+        if not self._stop.is_set() and self.backlog is None:  # sources of ours send their last resolved mark themselves
             run.changefeed.source_ended()
-        run.changefeed.land_all(self._leave)
+        if not self._leave.is_set():
+            run.changefeed.land_all(self._leave)
         if (failure := run.changefeed.error) is not None:
             raise failure
 
@@ -279,6 +286,7 @@ class _Run:
     events: OpenSource
     backlog: Callable[[str], int | None] | None
     accepted_any: bool = False
+    _end: str | None = None
     _query: StreamingQuery | None = None
     _error: BaseException | None = None
 
@@ -299,10 +307,16 @@ class _Run:
         assert query is not None
         while not stop.is_set() and self.error is None and query.isActive:
             stop.wait(_POLL_S)
-        if self.error is None and not query.isActive:
+        if self.error is None and not stop.is_set() and not query.isActive:
             failure: BaseException | None = query.exception()
-            return failure
+            return failure or self._ended_early()
         return self.error
+
+    def _ended_early(self) -> BaseException | None:
+        """A query that ends by itself has read all there is; one that was stopped from outside has not."""
+        if self.finite and (self.backlog is None or self._end is None or not self.backlog(self._end)):
+            return None
+        return QueryStopped("the query was stopped from outside although its source goes on")
 
     @property
     def error(self) -> BaseException | None:
@@ -325,7 +339,7 @@ class _Run:
                 self.changefeed.ingest_ended()
             end = self._end_offset(batch)
             self.changefeed.accept(batch, items, end)
-            self.accepted_any = True
+            self.accepted_any, self._end = True, end
             if self.backlog is not None and end is not None:
                 self.changefeed.metrics.set("source_backlog_bytes", self.backlog(end) or 0)
             self.changefeed.await_wake(batch, started)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-ROWS, UNKNOWN_LAYOUT, ERROR = "rows", "unknown-layout", "error"  # kinds of items besides layout, resolved and ddl
+# Kinds of items besides layout, resolved and ddl; a stale one counts rows that were durable before.
+ROWS, STALE, UNKNOWN_LAYOUT, ERROR = "rows", "stale", "unknown-layout", "error"
 LANDED, UNFINISHED, REFUSED = "landed", "unfinished", "refused"  # outcomes of a receipt
 
 ITEMS = pa.schema(

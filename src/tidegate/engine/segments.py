@@ -2,12 +2,13 @@
 
 Promises: a segment is closed before its items are returned and never appended to again; its name tells batch,
 partition and attempt, so files that no item names can be found and deleted; only `<spool.dir>/<changefeed id>` is
-created, locked and wiped, never `spool.dir` itself. The memory tier is a RAM-backed directory, written to and never
-mapped; where it has no space left the rest goes to disk.
+created, locked and wiped, never `spool.dir` itself, and of what stands there only files that carry a spool's names. The
+memory tier is a RAM-backed directory, written to and never mapped; where it has no space left the rest goes to disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -23,6 +24,8 @@ MEMORY_TIER, DISK_TIER = 0, 1
 MEMORY_TIER_BYTES = 256 << 20
 _RAM_ROOT = Path("/dev/shm")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_LOCK, HELD = "lock", "held.json"
+_OWN = ("*.seg", f"{HELD}*")  # what `wipe` removes
 
 
 @dataclass(frozen=True)
@@ -50,19 +53,13 @@ class SegmentWriter:
 
     def append(self, data: memoryview) -> tuple[str, int, int]:
         """Write `data` into one segment; returns (path, tier, offset)."""
-        if self._fd < 0 or self._size + len(data) > SEGMENT_BYTES or self._crowded(len(data)):
-            self._next(len(data))
-        offset = self._size
         try:
-            self._write(data)
+            offset = self._append(data)
         except OSError as exc:
             if exc.errno not in _FULL or self._tier == DISK_TIER or self.places.disk_dir is None:
                 raise SpoolError(f"cannot write to the spool at {self._path}: {exc.strerror}") from exc
-            os.truncate(self._path, offset)
-            self._memory_left = 0
-            self._next(len(data))
-            offset = 0
-            self._write(data)
+            self._leave_memory()
+            return self.append(data)
         if self._tier == MEMORY_TIER:
             self._memory_left -= len(data)
         return self._path, self._tier, offset
@@ -71,6 +68,20 @@ class SegmentWriter:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _append(self, data: memoryview) -> int:
+        if self._fd < 0 or self._size + len(data) > SEGMENT_BYTES or self._crowded(len(data)):
+            self._next(len(data))
+        offset = self._size
+        self._write(data)
+        return offset
+
+    def _leave_memory(self) -> None:
+        """Give back what the last write left behind the items there are, and go on on disk."""
+        self._memory_left = 0
+        if self._fd >= 0:
+            os.truncate(self._fd, self._size)
+            self.close()
 
     def _crowded(self, size: int) -> bool:
         return self._tier == MEMORY_TIER and size > self._memory_left and self.places.disk_dir is not None
@@ -83,10 +94,7 @@ class SegmentWriter:
         self._path = f"{directory}/{self.name}-{self._count}.seg"
         self._count += 1
         self._size = 0
-        try:
-            self._fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        except OSError as exc:
-            raise SpoolError(f"cannot create a spool segment at {self._path}: {exc.strerror}") from exc
+        self._fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
 
     def _write(self, data: memoryview) -> None:
         done = 0
@@ -107,31 +115,25 @@ class SpoolDirectory:
     @classmethod
     def open(cls, spool_dir: str, changefeed_id: str, spool_type: str, max_bytes: int) -> SpoolDirectory:
         disk = Path(spool_dir) / changefeed_id
+        lock = _locked(disk)
         try:
-            disk.mkdir(parents=True, exist_ok=True)
-            lock = os.open(disk / "lock", os.O_CREAT | os.O_RDWR, 0o600)
-        except OSError as exc:
-            raise SpoolError(
-                f"cannot use the spool directory {disk}: {exc.strerror}; give another with --spool-dir"
-            ) from exc
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
+            memory, limit = _memory_tier(disk, spool_type, max_bytes)
+            if spool_type == "memory" and memory is None:
+                raise SpoolError(
+                    f"spool.type = memory needs a RAM-backed directory at {_RAM_ROOT}; use spool.type = disk"
+                )
+            opened = cls(disk, memory, limit, lock)
+            opened.wipe()
+        except BaseException:
             os.close(lock)
-            raise SpoolError(
-                f"the spool {disk} is in use by another process: stop it, or give this one its own --changefeed-id"
-            ) from exc
-        memory, limit = _memory_tier(disk, spool_type, max_bytes)
-        if spool_type == "memory" and memory is None:
-            os.close(lock)
-            raise SpoolError(f"spool.type = memory needs a RAM-backed directory at {_RAM_ROOT}; use spool.type = disk")
-        opened = cls(disk, memory, limit, lock)
-        opened.wipe()
+            raise
         return opened
 
     def wipe(self) -> None:
-        for path in self._segments():
-            path.unlink(missing_ok=True)
+        """Remove what an earlier run left: also its list of held tables, or a source would go on holding them."""
+        for place in (self.disk, self.memory):
+            for path in [found for name in _OWN for found in place.glob(name)] if place is not None else ():
+                path.unlink(missing_ok=True)
 
     def _segments(self) -> list[Path]:
         return [path for place in (self.disk, self.memory) if place is not None for path in place.glob("*.seg")]
@@ -143,11 +145,52 @@ class SpoolDirectory:
         return shutil.disk_usage(self.disk).free
 
     def close(self) -> None:
+        """Repeats are harmless."""
+        if self._lock < 0:
+            return
         self.wipe()
         if self.memory is not None:
-            shutil.rmtree(self.memory, ignore_errors=True)
-        shutil.rmtree(self.disk, ignore_errors=True)
+            _remove_empty(self.memory)
+        (self.disk / _LOCK).unlink(missing_ok=True)  # from here on the directory may have another owner
+        _remove_empty(self.disk)
         os.close(self._lock)
+        self._lock = -1
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # what is not ours, or of the next owner, stays
+        folder.rmdir()
+
+
+def _locked(disk: Path) -> int:
+    """The directory made and its lock held."""
+    while True:
+        try:
+            disk.mkdir(parents=True, exist_ok=True)
+            lock = os.open(disk / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        except FileNotFoundError:  # its owner removed it since we made it
+            continue
+        except OSError as exc:
+            raise SpoolError(
+                f"cannot use the spool directory {disk}: {exc.strerror}; give another with --spool-dir"
+            ) from exc
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            os.close(lock)
+            raise SpoolError(
+                f"the spool {disk} is in use by another process: stop it, or give this one its own --changefeed-id"
+            ) from exc
+        if _stands(disk / _LOCK, lock):
+            return lock
+        os.close(lock)  # its owner removed it between our open and our lock: another may hold a new one
+
+
+def _stands(path: Path, opened: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(opened))
+    except FileNotFoundError:
+        return False
 
 
 def _memory_tier(disk: Path, spool_type: str, max_bytes: int) -> tuple[Path | None, int]:
@@ -163,5 +206,8 @@ def _memory_tier(disk: Path, spool_type: str, max_bytes: int) -> tuple[Path | No
         return None, 0
     # The lock is on the disk directory, so the name must belong to that directory alone.
     memory = _RAM_ROOT / f"tidegate-{disk.name}-{zlib.crc32(str(disk).encode()):08x}"
-    memory.mkdir(exist_ok=True)
+    try:
+        memory.mkdir(exist_ok=True)
+    except OSError as exc:
+        raise SpoolError(f"cannot use {memory} as the spool's memory tier: {exc.strerror}") from exc
     return memory, limit

@@ -117,17 +117,21 @@ class FileStore:
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         with _sorted_errors(prefix):
-            for folder, folders, names in os.walk(self._path(prefix) if prefix else self._root):
+            for folder, folders, names in os.walk(self._path(prefix) if prefix else self._root, onerror=_unreadable):
                 folders.sort()
                 for name in sorted(names):
-                    full = Path(folder, name)
-                    yield full.relative_to(self._root).as_posix(), full.stat().st_size
+                    path = Path(folder, name).relative_to(self._root).as_posix()
+                    size = self.size(path)
+                    if size is not None:  # it may be deleted since its directory was read
+                        yield path, size
 
     def delete(self, path: str) -> None:
         with _sorted_errors(path):
             self._path(path).unlink(missing_ok=True)
 
     def _path(self, path: str) -> Path:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise StoreRefused(f"{path!r} leads out of the sink; names with '..' or a leading slash are never written")
         return self._root / path
 
     @contextlib.contextmanager
@@ -141,10 +145,11 @@ class FileStore:
     def _link(self, temp: Path, path: str) -> bool:
         target = self._path(path)
         try:
-            os.link(temp, target)
-        except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            return self._link(temp, path)
+            try:
+                os.link(temp, target)
+            except FileNotFoundError:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.link(temp, target)  # fails again if `temp` is what is missing: another process has cleaned up
         except FileExistsError:
             return False
         return True
@@ -180,6 +185,12 @@ class NoopStore:
         pass
 
 
+def _unreadable(error: OSError) -> None:
+    """A directory that is not there holds nothing; one that cannot be read must not look empty."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
 def _copy_slices(target: int, slices: Sequence[Slice], beat: Beat) -> None:
     source, opened = -1, ""
     try:
@@ -187,11 +198,20 @@ def _copy_slices(target: int, slices: Sequence[Slice], beat: Beat) -> None:
             if segment != opened:
                 if source >= 0:
                     os.close(source)
-                source, opened = os.open(segment, os.O_RDONLY), segment
+                source, opened = _open_segment(segment), segment
             _copy(source, target, offset, length, beat)
     finally:
         if source >= 0:
             os.close(source)
+
+
+def _open_segment(segment: str) -> int:
+    try:
+        return os.open(segment, os.O_RDONLY)
+    except OSError as exc:
+        raise StoreRefused(
+            f"cannot read the spool segment {segment}: {exc.strerror}; start again, what it held is replayed"
+        ) from exc
 
 
 def _copy(source: int, target: int, offset: int, length: int, beat: Beat) -> None:
@@ -200,7 +220,7 @@ def _copy(source: int, target: int, offset: int, length: int, beat: Beat) -> Non
         beat(step)
         done = _copy_step(source, target, offset, step)
         if not done:
-            raise StoreUnavailable(f"a spool segment ends {length} bytes too early")
+            raise StoreRefused(f"a spool segment ends {length} bytes too early; start again, what it held is replayed")
         offset, length = offset + done, length - done
 
 

@@ -202,8 +202,9 @@ class Pieces:
         if isinstance(self._store, RangedStore):
             piece = pa.py_buffer(_there(path, self._store.get_range(path, offset, length)))
         else:
-            piece = self._whole(path).slice(offset, length)
-            if offset + length >= self._kept[path].size:
+            whole = self._whole(path)
+            piece = whole.slice(offset, min(length, max(0, whole.size - offset)))
+            if offset + length >= whole.size:
                 self._drop(path)
         if piece.size != length:
             raise VerifyError(f"{path} changed while it was read; verify a sink that nobody writes")

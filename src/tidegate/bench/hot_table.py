@@ -1,0 +1,81 @@
+"""`hot-table`: one table alone, with delete transactions of 20,000 rows, in both encoder orderings.
+
+In `per-table` ordering one task encodes the whole table; in `global` ordering its rows are shared by all cores and order
+is restored from the sequence. The share of the cores is processor time of the whole process tree over time and cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlencode
+
+from tidegate.bench.feed import Ended, Feed, say, session
+from tidegate.bench.figures import Figures, read_parameters
+from tidegate.bench.memory import cores
+from tidegate.errors import TidegateError
+
+_WARM_TRANSACTIONS = 20
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """`transactions` deletes of `txn_rows` rows each, about 4.4 MiB of CSV a transaction."""
+
+    txn_rows: int = 20_000
+    transactions: int = 250
+    file_size: str = "64MiB"
+    warm_transactions: int = _WARM_TRANSACTIONS
+
+    @property
+    def events(self) -> int:
+        return self.txn_rows * self.transactions
+
+    def workload(self) -> str:
+        query = {"tables": 1, "txn-rows": self.txn_rows, "mix": "0:0:100", "prepare": "false", "events": self.events}
+        return f"workload://sysbench?{urlencode(query, safe=':')}"
+
+
+def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
+    wanted = read_parameters(Parameters, given)
+    with session():
+        say("warming up")
+        few = replace(wanted, transactions=min(wanted.transactions, wanted.warm_transactions))
+        for ordering in ("per-table", "global"):
+            _measured(data_dir, few, ordering)
+        per_table = _measured(data_dir, wanted, "per-table")
+        globally = _measured(data_dir, wanted, "global")
+    return figures(per_table, globally)
+
+
+def figures(per_table: Ended, globally: Ended) -> Figures:
+    return {
+        "landed_mib_s": per_table.landed_mib_s,
+        "landed_mib_s_per_table": per_table.landed_mib_s,
+        "landed_mib_s_global": globally.landed_mib_s,
+        "cores_used_per_table": cores_used(per_table),
+        "cores_used_global": cores_used(globally),
+    }
+
+
+def cores_used(ended: Ended) -> float:
+    """Share of all cores: 0.5 is one of two."""
+    return ended.cpu_seconds / ended.seconds / cores()
+
+
+def _measured(data_dir: Path, wanted: Parameters, ordering: str) -> Ended:
+    say(f"{ordering}: {wanted.transactions} transactions of {wanted.txn_rows} deletes")
+    home = data_dir.resolve()
+    options = {"file-size": wanted.file_size, "encoder-ordering": ordering}
+    feed = Feed(wanted.workload(), home / f"hot-table-{ordering}", home / "spool", options)
+    ended = feed.run()
+    check_deletes(feed.check().rows, wanted.events)
+    feed.remove()
+    say(f"{ordering}: {ended.landed_mib_s:.0f} MiB/s, {cores_used(ended):.0%} of the cores")
+    return ended
+
+
+def check_deletes(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise TidegateError(f"{found} rows stand on the sink after {wanted} deletes, so the speed means nothing")

@@ -1,0 +1,182 @@
+"""`wake`: what it brings to wake the upstream when its bytes are in the spool, not when they are on storage.
+
+The seeds' workload, 10 tables with batches of 2.2 MiB each, runs four times in one JVM:
+
+    flush     the old behaviour: every table waits for its file, so it moves at batch / flush-interval
+    enqueue   the two-stage ack, all else the same
+    tuned     `flush` again with small files and a short interval: how far tuning alone gets
+    noop      `enqueue` into a sink that stores nothing: what the landing costs
+
+Rates are of landed bytes, from the first landing to the last one before reading ends, so neither start nor close counts.
+What landed is compared with a replay of the workload after each phase.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlencode
+
+from tidegate.bench.feed import Feed, say, session
+from tidegate.bench.figures import MIB, Figures, mib_s, percentile, read_parameters
+from tidegate.engine.pipeline import Handle
+from tidegate.errors import TidegateError
+from tidegate.settings import duration_s, size_bytes
+
+_WITHIN = 0.2  # `flush` must be as near as this to what its rule says
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Seconds are times of reading, from the start of each phase."""
+
+    tables: int = 10
+    rows: int = 1_000_000
+    batch: str = "2.2MiB"
+    file_size: str = "64MiB"
+    flush_interval: str = "5s"
+    tuned_file_size: str = "2MiB"
+    tuned_flush_interval: str = "500ms"
+    warm_seconds: float = 6.0
+    flush_seconds: float = 33.0
+    enqueue_seconds: float = 22.0
+    tuned_seconds: float = 12.0
+    noop_seconds: float = 15.0
+
+    def workload(self) -> str:
+        query = {"tables": self.tables, "rows": self.rows, "batch": self.batch, "seed": 1}
+        return f"workload://sysbench?{urlencode(query)}"
+
+    @property
+    def expected_mib_s(self) -> float:
+        """What `flush` can do: one batch of every table in each interval."""
+        return mib_s(self.tables * size_bytes(self.batch), duration_s(self.flush_interval))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The totals of a changefeed at one moment."""
+
+    at: float
+    wakes: int
+    landed_bytes: int
+    size_flushed_bytes: int
+
+
+@dataclass
+class Watch:
+    """Notes a moment whenever a wake or a landing has happened; the first and the last landing bound the window."""
+
+    moments: list[Seen] = field(default_factory=list)
+    _seen: tuple[int, int] = (0, 0)
+
+    def __call__(self, handle: Handle) -> None:
+        totals = handle.changefeed.totals
+        seen = len(totals.wakes_s), len(totals.file_sizes)
+        if seen != self._seen:
+            self._seen = seen
+            self.note(Seen(time.monotonic(), seen[0], sum(totals.file_sizes), sum(totals.size_flushed)))
+
+    def note(self, seen: Seen) -> None:
+        self.moments.append(seen)
+
+    def by_landing(self) -> tuple[Seen, Seen]:
+        """The moments of the first and the last landing."""
+        return self._bounds([seen.landed_bytes for seen in self.moments])
+
+    def by_wake(self) -> tuple[Seen, Seen]:
+        """The moments of the first and the last wake: in `flush` mode whole batches lie between them."""
+        return self._bounds([seen.wakes for seen in self.moments])
+
+    def _bounds(self, counts: list[int]) -> tuple[Seen, Seen]:
+        grown = [i for i, count in enumerate(counts) if count > (counts[i - 1] if i else 0)]
+        if len(grown) < 2:
+            raise TidegateError("too little landed in this phase to tell a rate; give it more seconds (--set)")
+        return self.moments[grown[0]], self.moments[grown[-1]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One changefeed of the four, and what is to be known of it."""
+
+    name: str
+    mib_s: float
+    size_flush_share: float
+    wakes_ms: list[float]
+
+
+def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
+    wanted = read_parameters(Parameters, given)
+    tuned = {"file-size": wanted.tuned_file_size, "flush-interval": wanted.tuned_flush_interval}
+    with session():
+        _warm_up(data_dir, wanted)
+        flush = _phase(data_dir, wanted, "flush", wanted.flush_seconds, {"dml-wake-mode": "flush"})
+        enqueue = _phase(data_dir, wanted, "enqueue", wanted.enqueue_seconds, {})
+        tuned_flush = _phase(data_dir, wanted, "tuned", wanted.tuned_seconds, {"dml-wake-mode": "flush", **tuned})
+        noop = _phase(data_dir, wanted, "noop", wanted.noop_seconds, {})
+    found = figures(wanted, flush, enqueue, tuned_flush, noop)
+    if abs(float(found["flush_to_expected"]) - 1) > _WITHIN:
+        say(f"note: flush is not within {_WITHIN:.0%} of tables x batch / interval, so the ratio means little")
+    return found
+
+
+def figures(wanted: Parameters, flush: Phase, enqueue: Phase, tuned: Phase, noop: Phase) -> Figures:
+    return {
+        "flush_mib_s": flush.mib_s,
+        "enqueue_mib_s": enqueue.mib_s,
+        "tuned_flush_mib_s": tuned.mib_s,
+        "noop_mib_s": noop.mib_s,
+        "ratio": enqueue.mib_s / flush.mib_s,
+        "flush_to_expected": flush.mib_s / wanted.expected_mib_s,
+        "size_flush_share": enqueue.size_flush_share,
+        "wake_p50_ms": percentile(enqueue.wakes_ms, 50),
+        "wake_p99_ms": percentile(enqueue.wakes_ms, 99),
+    }
+
+
+def rate(first: Seen, last: Seen) -> float:
+    """MiB/s between two moments; what had landed at the first one does not count."""
+    return mib_s(last.landed_bytes - first.landed_bytes, last.at - first.at)
+
+
+def size_flush_share(first: Seen, last: Seen) -> float:
+    """Of the bytes that landed between two moments, those in files that were flushed because they were full."""
+    landed = last.landed_bytes - first.landed_bytes
+    return (last.size_flushed_bytes - first.size_flushed_bytes) / landed if landed else 0.0
+
+
+def _warm_up(data_dir: Path, wanted: Parameters) -> None:
+    say(f"warming up for {wanted.warm_seconds:g} s")
+    feed = _feed(data_dir, wanted, "warm-up", {"flush-interval": "1s"})
+    feed.run(wanted.warm_seconds)
+    feed.remove()
+
+
+def _phase(data_dir: Path, wanted: Parameters, name: str, seconds: float, options: Mapping[str, str]) -> Phase:
+    say(f"{name}: reading for {seconds:g} s")
+    feed, watch = _feed(data_dir, wanted, name, options), Watch()
+    ended = feed.run(seconds, watch)
+    first, last = watch.by_wake() if options.get("dml-wake-mode") == "flush" else watch.by_landing()
+    say(f"{name}: {rate(first, last):.1f} MiB/s over {last.at - first.at:.1f} s; checking what landed")
+    if feed.sink is not None:
+        check_landed(ended.landed_bytes, feed.check().bytes)
+    feed.remove()
+    wakes_ms = [1000 * waited for waited in ended.handle.changefeed.totals.wakes_s]
+    return Phase(name, rate(first, last), size_flush_share(first, last), wakes_ms)
+
+
+def check_landed(counted: int, found: int) -> None:
+    """The rate was counted from receipts, so it is only true if these bytes are on the sink."""
+    if counted != found:
+        raise TidegateError(
+            f"{counted / MIB:.1f} MiB were counted as landed but {found / MIB:.1f} MiB stand on the sink"
+        )
+
+
+def _feed(data_dir: Path, wanted: Parameters, name: str, options: Mapping[str, str]) -> Feed:
+    base = {"file-size": wanted.file_size, "flush-interval": wanted.flush_interval}
+    home = data_dir.resolve()
+    sink = None if name == "noop" else home / f"wake-{name}"
+    return Feed(wanted.workload(), sink, home / "spool", {**base, **options})

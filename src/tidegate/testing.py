@@ -1,0 +1,399 @@
+"""The test kit, shipped for tests of Tidegate and of what is built on it: a clock that is moved by hand, stores that
+fail on command, a changefeed driven without Spark. Nothing is patched: each part is a value handed to what is tested.
+
+    store = MemoryStore(script=["ok", "lost"])      the second write is done, but its answer gets lost
+    faults = FaultyFileStore("/tmp/faults")          for worker processes: steered through files in a directory
+    faults.begin("hang", "shop/orders/")             from now on every call on such a path blocks ...
+    faults.end("hang", "shop/orders/")               ... until here
+
+What a store can be told to do with a call:
+
+    ok           do it
+    refuse       do nothing, raise StoreRefused
+    unavailable  do nothing, raise StoreUnavailable
+    lost         do it, then raise StoreUnavailable: the answer was lost
+    hang         wait while the fault stands, then do it
+    late         do it, then wait while the fault stands before answering
+    slow         wait some seconds, then do it                                       (FaultyFileStore only)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+
+from tidegate.engine.changefeed import Changefeed, Lander
+from tidegate.engine.clock import Clock
+from tidegate.engine.ingest import ingest
+from tidegate.engine.land import LandJob, land
+from tidegate.engine.rows import ITEMS
+from tidegate.engine.store import Beat, FileStore, Slice, Store
+from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
+from tidegate.events import EVENTS, INSERT, LAYOUT, RESOLVED, tso
+from tidegate.format.csv import CsvOptions, Line, decode
+from tidegate.format.layout import PathOptions, data_path, parse_index_path, parse_index_text
+from tidegate.format.tables import Column, Layout
+from tidegate.metrics import Metrics
+from tidegate.settings import Settings
+
+OK, REFUSE, UNAVAILABLE, LOST, HANG, LATE, SLOW = "ok", "refuse", "unavailable", "lost", "hang", "late", "slow"
+WORDS = (OK, REFUSE, UNAVAILABLE, LOST)  # what a script may say
+FAULTS = (REFUSE, UNAVAILABLE, LOST, HANG, LATE, SLOW)  # what may stand for a path
+_POLL_S = 0.02
+
+T = TypeVar("T")
+
+
+class FakeClock:
+    """Both clocks stand still until `advance`: `FakeClock().advance(2.0)`."""
+
+    def __init__(self, wall: datetime = datetime(2026, 1, 31, 12, tzinfo=UTC)) -> None:
+        self._steady, self._wall = 1_000.0, wall
+
+    def steady(self) -> float:
+        return self._steady
+
+    def wall(self) -> datetime:
+        return self._wall
+
+    def advance(self, seconds: float) -> None:
+        if seconds < 0:
+            raise BadSetting(f"a clock cannot be advanced by {seconds} s")
+        self._steady += seconds
+        self._wall += timedelta(seconds=seconds)
+
+
+# -- stores ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class MemoryStore:
+    """A store in a dict. The n-th writing call does what the n-th word of `script` says, later ones what `after` says.
+
+    A process killed before its third write is `MemoryStore(["ok", "ok"], after="unavailable", objects=shared)`. A fault
+    given to `begin` stands for all calls, reading ones too, on paths that contain its part. `calls` lists what was
+    asked, in order, done or not.
+    """
+
+    script: Sequence[str] = ()
+    after: str = OK
+    objects: dict[str, bytes] = field(default_factory=dict)
+    concurrency: int | None = None
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    writes: int = 0
+    _faults: dict[tuple[str, str], threading.Event] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        for word in (*self.script, self.after):
+            _check_word(word, WORDS)
+
+    def begin(self, fault: str, part: str = "") -> None:
+        _check_word(fault, FAULTS[:-1])
+        self._faults[fault, part] = threading.Event()
+
+    def end(self, fault: str, part: str = "") -> None:
+        self._faults.pop((fault, part)).set()
+
+    def prepare(self) -> None:
+        pass
+
+    def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
+        def act() -> None:
+            data = head + b"".join(_read_slice(piece, beat) for piece in slices)
+            beat(0)
+            with self._lock:
+                found = self.objects.setdefault(path, data)
+            if len(found) != len(data):
+                raise StoreRefused(f"{path} exists with {len(found)} bytes where {len(data)} were to be written")
+
+        self._write("create", path, act)
+
+    def create_bytes(self, path: str, data: bytes) -> bool:
+        def act() -> bool:
+            with self._lock:
+                return path not in self.objects and self.objects.setdefault(path, data) is data
+
+        return self._write("create_bytes", path, act)
+
+    def put(self, path: str, data: bytes) -> None:
+        self._write("put", path, lambda: self.objects.__setitem__(path, data))
+
+    def get(self, path: str) -> bytes | None:
+        return self._read("get", path, lambda: self.objects.get(path))
+
+    def size(self, path: str) -> int | None:
+        return self._read("size", path, lambda: len(self.objects[path]) if path in self.objects else None)
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        below = f"{prefix}/" if prefix else ""
+        with self._lock:
+            found = sorted((path, len(data)) for path, data in self.objects.items() if path.startswith(below))
+        return self._read("list", prefix, lambda: iter(found))
+
+    def delete(self, path: str) -> None:
+        self._write("delete", path, lambda: self.objects.pop(path, None))
+
+    def _write(self, op: str, path: str, act: Callable[[], T]) -> T:
+        with self._lock:
+            word = self.script[self.writes] if self.writes < len(self.script) else self.after
+            self.writes += 1
+        return self._read(op, path, lambda: _do(word, path, act))
+
+    def _read(self, op: str, path: str, act: Callable[[], T]) -> T:
+        with self._lock:
+            self.calls.append((op, path))
+            standing = [(fault, ended) for (fault, part), ended in self._faults.items() if part in path]
+        for fault, ended in standing:
+            act = _faulty(fault, path, act, ended.wait)
+        return act()
+
+
+@dataclass(frozen=True)
+class FaultyFileStore:
+    """Opens `file://` stores whose faults are files in the directory `control`, so that they work in any process.
+
+    A fault is the file `<control>/<fault>/<part of a path, quoted>`; it stands as long as the file exists. Pass the
+    opener where a store opener is asked for; it can be pickled. Calls of all processes are noted in `<control>/calls`.
+    """
+
+    control: str
+
+    def __call__(self, sink_uri: str) -> Store:
+        return _SteeredStore(Path(unquote(urlsplit(sink_uri).path)), Path(self.control))
+
+    def begin(self, fault: str, part: str = "", seconds: float = 0.0) -> None:
+        """`begin("slow", "shop/", seconds=0.5)`; without a part the fault stands for every path."""
+        path = self._file(fault, part)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(seconds))
+
+    def end(self, fault: str, part: str = "") -> None:
+        self._file(fault, part).unlink()
+
+    def calls(self) -> list[tuple[str, str]]:
+        """(operation, path) of every call so far, in the order they came in."""
+        noted = Path(self.control, "calls")
+        lines = noted.read_text().splitlines() if noted.exists() else []
+        return [(op, unquote(path)) for op, path in (line.split(" ", 1) for line in lines)]
+
+    def _file(self, fault: str, part: str) -> Path:
+        _check_word(fault, FAULTS)
+        return Path(self.control, fault, f"part-{quote(part, safe='')}")
+
+
+class _SteeredStore(FileStore):
+    def __init__(self, root: Path, control: Path) -> None:
+        super().__init__(root)
+        self._control = control
+
+    def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
+        self._steer("create", path, lambda: FileStore.create(self, path, head, slices, beat))
+
+    def create_bytes(self, path: str, data: bytes) -> bool:
+        return self._steer("create_bytes", path, lambda: FileStore.create_bytes(self, path, data))
+
+    def put(self, path: str, data: bytes) -> None:
+        self._steer("put", path, lambda: FileStore.put(self, path, data))
+
+    def get(self, path: str) -> bytes | None:
+        return self._steer("get", path, lambda: FileStore.get(self, path))
+
+    def size(self, path: str) -> int | None:
+        return self._steer("size", path, lambda: FileStore.size(self, path))
+
+    def delete(self, path: str) -> None:
+        self._steer("delete", path, lambda: FileStore.delete(self, path))
+
+    def _steer(self, op: str, path: str, act: Callable[[], T]) -> T:
+        self._note(f"{op} {quote(path)}\n")
+        for fault in FAULTS:
+            for file in _parts_in(self._control / fault, path):
+                act = _faulty(fault, path, act, partial(_while_exists, file), file)
+        return act()
+
+    def _note(self, line: str) -> None:
+        self._control.mkdir(parents=True, exist_ok=True)
+        with open(self._control / "calls", "ab", buffering=0) as file:
+            file.write(line.encode())
+
+
+def _check_word(word: str, known: Iterable[str]) -> None:
+    if word not in known:
+        raise BadSetting(f"unknown fault {word!r}; known: {', '.join(known)}")
+
+
+def _do(word: str, path: str, act: Callable[[], T]) -> T:
+    if word == REFUSE:
+        raise StoreRefused(f"{path}: refused on command")
+    if word == UNAVAILABLE:
+        raise StoreUnavailable(f"{path}: unavailable on command")
+    done = act()
+    if word == LOST:
+        raise StoreUnavailable(f"{path}: the answer was lost on command")
+    return done
+
+
+def _faulty(
+    fault: str, path: str, act: Callable[[], T], wait: Callable[[], object], file: Path | None = None
+) -> Callable[[], T]:
+    """`act` with one fault around it."""
+
+    def faulty() -> T:
+        if fault == HANG:
+            wait()
+        if fault == SLOW and file is not None:
+            time.sleep(float(_text(file) or 0.0))
+        done = _do(fault, path, act)
+        if fault == LATE:
+            wait()
+        return done
+
+    return faulty
+
+
+def _parts_in(folder: Path, path: str) -> list[Path]:
+    names = os.listdir(folder) if folder.is_dir() else []
+    return [folder / name for name in names if unquote(name.removeprefix("part-")) in path]
+
+
+def _while_exists(file: Path) -> None:
+    while file.exists():
+        time.sleep(_POLL_S)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _read_slice(piece: Slice, beat: Beat) -> bytes:
+    segment, offset, length = piece
+    beat(length)
+    with open(segment, "rb") as file:
+        file.seek(offset)
+        return file.read(length)
+
+
+# -- changes ---------------------------------------------------------------------------------------------------------
+
+SHAPE = Layout((Column("id", "int", pk=True, nullable=False), Column("v", "varchar", flen=64)))
+START_TS = tso(1_767_225_600_000)  # 2026-01-01
+
+
+def change(
+    table_id: int, ts: int, seq: int, *values: bytes | None, kind: str = INSERT, **columns: Any
+) -> dict[str, Any]:
+    """One row of the events schema: `change(7, ts, 1, b"1", b"x")` is an insert into `shop.t7`."""
+    shown = list(values) or [str(seq).encode(), f"v{seq}".encode()]
+    sides = {"after": shown if kind != "delete" else None, "before": shown if kind != INSERT else None}
+    row = {"kind": kind, "schema_name": "shop", "table_name": f"t{table_id}", "table_id": table_id}
+    row |= {"logical_table_id": table_id, "table_version": START_TS, "commit_ts": ts, "start_ts": ts - 1, "seq": seq}
+    return row | {"layout": SHAPE.fingerprint} | sides | columns
+
+
+def layout_row(layout: Layout = SHAPE) -> dict[str, Any]:
+    return {"kind": LAYOUT, "commit_ts": 0, "seq": 0, "layout": layout.fingerprint, "ddl": layout.to_json()}
+
+
+def resolved_row(ts: int) -> dict[str, Any]:
+    return {"kind": RESOLVED, "commit_ts": ts, "seq": 0}
+
+
+def events_batch(rows: Iterable[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=EVENTS)
+
+
+@dataclass(frozen=True)
+class TinySource:
+    """A deterministic finite source: batch n holds `rows` transactions, each with one insert into every table."""
+
+    tables: int = 2
+    batches: int = 3
+    rows: int = 2
+
+    def batch(self, n: int) -> list[dict[str, Any]]:
+        return [layout_row(), *self.changes(n), resolved_row(self.resolved_ts(n))]
+
+    def changes(self, n: int) -> list[dict[str, Any]]:
+        steps = range(n * self.rows, (n + 1) * self.rows)
+        return [change(t + 1, START_TS + 1 + s, s * self.tables + t) for s in steps for t in range(self.tables)]
+
+    def resolved_ts(self, n: int) -> int:
+        return START_TS + (n + 1) * self.rows
+
+    def lines(self) -> dict[str, list[tuple[bytes | None, ...]]]:
+        """The values that must stand on the sink in the end, in order, by table."""
+        found: dict[str, list[tuple[bytes | None, ...]]] = {}
+        for row in (row for n in range(self.batches) for row in self.changes(n)):
+            found.setdefault(f"shop.{row['table_name']}", []).append(tuple(row["after"]))
+        return found
+
+
+# -- a changefeed without Spark ----------------------------------------------------------------------------------------
+
+
+def in_process_lander(stall_s: float = 2.0) -> Lander:
+    """Lands a round right in the calling thread's process, where the pipeline would run a Spark job."""
+
+    def run(plans: list[dict[str, Any]], job: LandJob) -> pa.Table:
+        return pa.Table.from_batches([land(plans, replace(job, stall_s=stall_s))])
+
+    return run
+
+
+def open_changefeed(
+    store: Store, spool_dir: str | Path, clock: Clock | None = None, stall_s: float = 2.0, **settings: Any
+) -> Changefeed:
+    """A changefeed on `store`, not started: make its steps by hand (`land_next`, `write_progress`), or `start` it.
+
+    `open_changefeed(store, tmp_path, flush_interval_s=1.0)`; settings are fields of `Settings`.
+    """
+    chosen = Settings(
+        **{"sink_uri": "file:///sink", "scheme": "file", "changefeed_id": "tiny", **settings}, spool_dir=str(spool_dir)
+    )
+    lander, metrics = in_process_lander(stall_s), Metrics(chosen.changefeed_id)
+    return Changefeed(chosen, store, lambda _: store, clock or FakeClock(), metrics, lander, slots=2)
+
+
+def feed(changefeed: Changefeed, batch: int, rows: Iterable[dict[str, Any]], end: str | None = None) -> None:
+    """What the query's callback does with one micro-batch, but for waiting for its wake."""
+    job = changefeed.ingest_job(tasks=1, allowance_bytes=1 << 30)
+    try:
+        items = pa.Table.from_batches(ingest([events_batch(rows)], job, f"{batch}-0-0"), ITEMS)
+    finally:
+        changefeed.ingest_ended()
+    changefeed.learn(items)
+    changefeed.accept(batch, items, end)
+
+
+def landed_lines(
+    store: Store, paths: PathOptions | None = None, csv: CsvOptions | None = None, layout: Layout = SHAPE
+) -> dict[str, list[Line]]:
+    """What a reader that follows the index files sees: the lines of every table, in the order of its files."""
+    paths = paths or PathOptions()
+    found: dict[str, list[Line]] = {}
+    for path, _ in sorted(store.list("")):
+        key = parse_index_path(path, paths)
+        if key is None:
+            continue
+        _, last = parse_index_text((store.get(path) or b"").decode(), paths.extension)
+        lines = found.setdefault(f"{key.schema}.{key.table}", [])
+        for number in range(1, last + 1):
+            data = store.get(data_path(key, number, paths))
+            if data is None:
+                raise StoreRefused(f"{path} says {last} but file {number} is not there")
+            lines.extend(decode(data, layout, csv or CsvOptions()))
+    return found

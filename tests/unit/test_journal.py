@@ -1,0 +1,413 @@
+"""The journal: intent before landing, one writer, and every row exactly once after a crash at any step."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.engine.changefeed import Changefeed
+from tidegate.engine.clock import SystemClock
+from tidegate.engine.journal import FILES, TABLES, FencedOff, Head, Journal, Snapshot, date_of, open_journal
+from tidegate.engine.store import Store
+from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
+from tidegate.format.csv import CsvOptions
+from tidegate.format.layout import PathOptions, parse_metadata
+from tidegate.testing import FakeClock, MemoryStore, TinySource, change, feed, landed_lines, layout_row, open_changefeed
+
+JOURNAL = "_tidegate/journal"
+SOURCE = TinySource(tables=2, batches=3, rows=2)
+HEAD = Head(0, None, {})
+Objects = dict[str, bytes]
+
+
+def entry(number: int) -> str:
+    return f"{JOURNAL}/{number:020d}.entry"
+
+
+def entries(objects: Objects) -> list[int]:
+    return sorted(int(path[len(JOURNAL) + 1 : -6]) for path in objects if path.endswith(".entry"))
+
+
+def open_plain(store: Store) -> Journal:
+    return open_journal(store, PathOptions())[0]
+
+
+def snapshot_of(journal: Journal, position: str) -> None:
+    journal.snapshot(lambda: Snapshot(TABLES.empty_table(), [], Head(0, position, {}, journal.confirmed())))
+
+
+# -- a changefeed that is killed -----------------------------------------------------------------------------------------
+
+
+def live(changefeed: Changefeed, source: TinySource = SOURCE) -> None:
+    """Read on from the journal's position to the end of the source, landing and recording after each batch."""
+    clock = changefeed.clock
+    assert isinstance(clock, FakeClock)
+    position = changefeed.ledger.progress.position
+    for batch, n in enumerate(range(0 if position is None else int(position) + 1, source.batches)):
+        feed(changefeed, batch, source.batch(n), str(n))
+        clock.advance(5.0)
+        while changefeed.land_next():
+            pass
+        changefeed.write_progress()
+
+
+def life(objects: Objects, spool: Path, script: list[str], after: str, source: TinySource = SOURCE) -> int:
+    """One run over `objects`, ended by the first fault; returns the writes it asked for."""
+    store = MemoryStore(script, after, objects)
+    with suppress(StoreUnavailable):
+        changefeed = open_changefeed(store, spool, FakeClock())
+        try:
+            live(changefeed, source)
+        finally:
+            changefeed.fail(TidegateError("killed"))  # ends it without another word to the store
+            changefeed.close()
+    return store.writes
+
+
+def check(objects: Objects, source: TinySource = SOURCE) -> None:
+    """Every row once, in order, nothing but what belongs there, and the checkpoint at the end."""
+    store = MemoryStore(objects=objects)
+    found = {table: [line.values for line in lines] for table, lines in landed_lines(store).items()}
+    assert found == source.lines()
+    assert parse_metadata(objects["metadata"].decode()) == source.resolved_ts(source.batches - 1)
+
+
+def test_a_run_without_faults_lands_every_row_once(tmp_path: Path) -> None:
+    objects: Objects = {}
+    life(objects, tmp_path, [], "ok")
+    check(objects)
+
+
+WRITES = 24  # of a run without faults; the first test below watches it
+
+
+def test_the_crash_points_below_are_all_there_are(tmp_path: Path) -> None:
+    assert life({}, tmp_path, [], "ok") == WRITES
+
+
+@pytest.mark.parametrize("step", range(WRITES))
+@pytest.mark.parametrize("word", ["unavailable", "lost"])
+def test_after_a_kill_at_any_step_a_restart_lands_every_row_once(tmp_path: Path, step: int, word: str) -> None:
+    objects: Objects = {}
+    life(objects, tmp_path, ["ok"] * step + [word], "unavailable")
+    life(objects, tmp_path, [], "ok")
+    check(objects)
+
+
+@given(crashes=st.lists(st.tuples(st.integers(0, WRITES), st.sampled_from(["unavailable", "lost"])), max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_after_any_row_of_kills_every_row_is_there_once(
+    tmp_path_factory: pytest.TempPathFactory, crashes: list[tuple[int, str]]
+) -> None:
+    objects: Objects = {}
+    spool = tmp_path_factory.mktemp("spool")
+    for step, word in crashes:
+        life(objects, spool, ["ok"] * step + [word], "unavailable")
+    life(objects, spool, [], "ok")
+    check(objects)
+
+
+def aged(tmp_path: Path) -> Objects:
+    """A sink whose journal is about to be compacted while the next run lands."""
+    objects: Objects = {}
+    store = MemoryStore(objects=objects)
+    changefeed = open_changefeed(store, tmp_path)
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
+    while changefeed.land_next():
+        pass
+    for _ in range(251):
+        changefeed.journal.record(HEAD)
+    live_on = changefeed  # killed here: what landed is not confirmed
+    live_on.fail(TidegateError("killed"))
+    live_on.close()
+    return objects
+
+
+def test_a_kill_during_compaction_loses_nothing(tmp_path: Path) -> None:
+    start = aged(tmp_path)
+    writes = life(dict(start), tmp_path, [], "ok")
+    assert writes > 250, "the run compacts"
+    for step in {*range(6), *range(250, 262), *range(writes - 12, writes)}:
+        for word in ("unavailable", "lost"):
+            objects = dict(start)
+            life(objects, tmp_path, ["ok"] * step + [word], "unavailable")
+            life(objects, tmp_path, [], "ok")
+            check(objects)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_kill_while_landing_recording_and_compacting_at_once_loses_nothing(tmp_path: Path, seed: int) -> None:
+    source = TinySource(tables=3, batches=60, rows=1)
+    objects: Objects = {}
+    chance = random.Random(seed)
+    for _ in range(2):
+        store = MemoryStore(objects=objects)
+        changefeed = open_changefeed(store, tmp_path, SystemClock(), flush_interval_s=0.002)
+        ended = threading.Event()
+        compacting = threading.Thread(target=partial(compact_until, changefeed, ended))
+        changefeed.start()
+        compacting.start()
+        done, position = time.monotonic() + chance.uniform(0.1, 0.3), changefeed.ledger.progress.position
+        for batch, n in enumerate(range(0 if position is None else int(position) + 1, source.batches)):
+            feed(changefeed, batch, source.batch(n), str(n))
+            time.sleep(0.003)
+            if time.monotonic() > done:
+                break
+        store.after = "unavailable"  # killed
+        ended.set()
+        compacting.join()
+        changefeed.fail(TidegateError("killed"))
+        changefeed.close()
+    life(objects, tmp_path, [], "ok", source)
+    check(objects, source)
+
+
+def compact_until(changefeed: Changefeed, ended: threading.Event) -> None:
+    with suppress(TidegateError):
+        while not ended.is_set():
+            changefeed.write_progress()
+            changefeed.compact()
+
+
+# -- adoption --------------------------------------------------------------------------------------------------------
+
+
+def land_without_confirming(store: MemoryStore, tmp_path: Path, **options: object) -> None:
+    changefeed = open_changefeed(store, tmp_path, **options)
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
+    while changefeed.land_next():
+        pass
+    changefeed.fail(TidegateError("killed"))
+    changefeed.close()
+
+
+def test_intent_stands_before_anything_lands(tmp_path: Path) -> None:
+    store = MemoryStore()
+    land_without_confirming(store, tmp_path)
+    asked = [path for op, path in store.calls if op.startswith("create")]
+    assert asked.index(entry(2)) < asked.index(next(path for path in asked if path.startswith("shop/")))
+
+
+def test_what_landed_unconfirmed_is_adopted_and_its_index_put_again(tmp_path: Path) -> None:
+    store = MemoryStore()
+    land_without_confirming(store, tmp_path)
+    for path in [path for path in store.objects if path.endswith("CDC.index")]:
+        del store.objects[path]
+    _, found = open_journal(store, PathOptions())
+    assert found.adopted == 2
+    assert {table: len(lines) for table, lines in landed_lines(store).items()} == {"shop.t1": 2, "shop.t2": 2}
+
+
+def test_a_planned_file_that_never_landed_is_written_again_under_its_number(tmp_path: Path) -> None:
+    store = MemoryStore()
+    land_without_confirming(store, tmp_path)
+    for path in [path for path in store.objects if "/t2/" in path and not path.endswith(".json")]:
+        del store.objects[path]
+    life(store.objects, tmp_path, [], "ok")
+    check(store.objects)
+
+
+def test_a_file_of_another_size_than_planned_stops_the_start(tmp_path: Path) -> None:
+    store = MemoryStore()
+    land_without_confirming(store, tmp_path)
+    path = next(path for path in store.objects if path.endswith(".csv"))
+    store.objects[path] += b"x"
+    with pytest.raises(StoreRefused, match="but the journal planned"):
+        open_plain(store)
+
+
+def test_files_with_a_header_are_adopted_too(tmp_path: Path) -> None:
+    store, options = MemoryStore(), CsvOptions(output_field_header=True)
+    land_without_confirming(store, tmp_path, csv=options)
+    assert open_journal(store, PathOptions())[1].adopted == 2
+
+
+def test_where_partitions_share_a_lane_no_number_is_left_out(tmp_path: Path) -> None:
+    def rows(first: int) -> list[dict[str, object]]:
+        names = {"table_name": "t", "logical_table_id": 9}
+        return [layout_row(), *(change(t, SOURCE.resolved_ts(0) + first, first + t, **names) for t in (1, 2))]
+
+    store, options = MemoryStore(), PathOptions(partition_separator=False)
+    for life_number in (0, 10):
+        changefeed = open_changefeed(store, tmp_path, partition_separator=False)
+        feed(changefeed, 0, rows(life_number))
+        changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
+        store.after = "ok" if life_number else "unavailable"
+        store.script = [] if life_number else ["ok"] * (store.writes + 1)  # the first life dies after its intent
+        while changefeed.land_next():
+            pass
+        changefeed.fail(TidegateError("killed"))
+        changefeed.close()
+        store.after = "ok"
+    assert len(landed_lines(store, options)["shop.t"]) == 2
+
+
+def test_a_crash_between_journal_and_metadata_is_healed_at_the_next_start(tmp_path: Path) -> None:
+    objects: Objects = {}
+    life(objects, tmp_path, [], "ok")
+    del objects["metadata"]
+    life(objects, tmp_path, [], "ok")
+    assert "metadata" not in objects, "this life has no batch and so no tick"
+    changefeed = open_changefeed(MemoryStore(objects=objects), tmp_path)
+    changefeed.close()
+    check(objects)
+
+
+# -- one writer --------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_writer_stops_the_first(tmp_path: Path) -> None:
+    store = MemoryStore()
+    first = open_plain(store)
+    second = open_plain(store)
+    with pytest.raises(FencedOff, match="another writer now"):
+        first.record(HEAD)
+    second.record(HEAD)
+
+
+def test_the_first_is_stopped_however_late_it_wakes_up(tmp_path: Path) -> None:
+    store = MemoryStore()
+    first = open_plain(store)
+    first.record(HEAD)
+    second = open_plain(store)
+    for _ in range(3):
+        second.record(HEAD)
+        snapshot_of(second, "x")
+    with pytest.raises(FencedOff):
+        first.intend(FILES.empty_table(), HEAD)
+    third = open_plain(store)
+    snapshot_of(third, "y")
+    for late in (first, second):
+        with pytest.raises(FencedOff):
+            late.record(HEAD)
+
+
+def test_of_two_that_start_at_once_one_is_fenced_off() -> None:
+    class Together(MemoryStore):
+        """Both read before either writes."""
+
+        both = threading.Barrier(2)
+
+        def create_bytes(self, path: str, data: bytes) -> bool:
+            self.both.wait(5.0)
+            return super().create_bytes(path, data)
+
+    store, outcome = Together(), []
+
+    def start() -> None:
+        try:
+            open_plain(store)
+            outcome.append("started")
+        except FencedOff:
+            outcome.append("fenced off")
+
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcome) == ["fenced off", "started"]
+
+
+def test_a_changefeed_that_is_fenced_off_stops_before_it_lands_anything(tmp_path: Path) -> None:
+    store = MemoryStore()
+    first = open_changefeed(store, tmp_path / "one")
+    feed(first, 0, SOURCE.batch(0), "0")
+    second = open_changefeed(store, tmp_path / "two")
+    first.clock.advance(5.0)  # type: ignore[attr-defined]
+    with pytest.raises(FencedOff):
+        first.land_next()
+    assert not any(path.startswith("shop/") for path in store.objects)
+    first.fail(TidegateError("fenced off"))
+    first.close()
+    second.close()
+
+
+# -- compaction --------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_replaces_the_entries_before_it_but_not_the_takeover() -> None:
+    store = MemoryStore()
+    journal = open_plain(store)
+    for _ in range(5):
+        journal.record(HEAD)
+    snapshot_of(journal, "p")
+    assert entries(store.objects) == [1]
+    journal.record(Head(0, "q", {}))
+    assert entries(store.objects) == [1, 7]
+    assert open_journal(store, PathOptions())[1].position == "q"
+
+
+def test_only_one_snapshot_is_kept() -> None:
+    store = MemoryStore()
+    journal = open_plain(store)
+    for n in range(3):
+        journal.record(HEAD)
+        snapshot_of(journal, str(n))
+    assert sum(path.endswith(".snapshot") for path in store.objects) == 1
+    assert open_journal(store, PathOptions())[1].position == "2"
+
+
+def test_a_long_run_is_compacted_by_itself(tmp_path: Path) -> None:
+    store = MemoryStore()
+    changefeed = open_changefeed(store, tmp_path)
+    source = TinySource(tables=1, batches=300, rows=1)
+    live(changefeed, source)
+    changefeed.close()
+    assert len(entries(store.objects)) < 260
+    check(store.objects, source)
+
+
+def test_layouts_and_position_survive_a_restart(tmp_path: Path) -> None:
+    store = MemoryStore()
+    changefeed = open_changefeed(store, tmp_path)
+    live(changefeed)
+    layouts = changefeed.layouts
+    changefeed.close()
+    for _ in range(2):
+        again = open_changefeed(store, tmp_path)
+        assert again.layouts == layouts
+        assert again.ledger.progress.position == str(SOURCE.batches - 1)
+        assert again.ledger.checkpoint() == SOURCE.resolved_ts(SOURCE.batches - 1)
+        again.close()
+
+
+def test_a_journal_that_vanishes_while_it_is_read_is_no_crash_but_a_sentence() -> None:
+    class Vanishing(MemoryStore):
+        def get(self, path: str) -> bytes | None:
+            return None
+
+    objects: Objects = {}
+    open_plain(MemoryStore(objects=objects))
+    with pytest.raises(StoreUnavailable, match="another changefeed is writing"):
+        open_plain(Vanishing(objects=objects))
+
+
+def test_an_entry_confirms_only_what_its_head_counts_as_durable() -> None:
+    store = MemoryStore()
+    journal = open_plain(store)
+    head = Head(0, "before", {}, journal.confirmed())
+    journal.confirm([4])
+    journal.record(head)
+    assert journal.confirmed() == [4], "it goes out with the next head"
+    journal.record(Head(0, "after", {}, journal.confirmed()))
+    assert journal.confirmed() == []
+
+
+def test_dates_are_cut_as_the_separator_says() -> None:
+    assert [date_of(20260131, separator) for separator in ("none", "year", "month", "day")] == [
+        *("", "2026", "2026-01", "2026-01-31"),
+    ]
+    assert pa.types.is_int64(FILES.field("date").type)

@@ -1,0 +1,281 @@
+"""Landing a round: what is put in which order, and what comes back when the store fails, hangs or answers late."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.engine.land import LandJob, land
+from tidegate.engine.rows import LANDED, PLANS, REFUSED, UNFINISHED
+from tidegate.engine.store import Store
+from tidegate.format.csv import CsvOptions
+from tidegate.format.layout import PathOptions
+from tidegate.testing import SHAPE, MemoryStore, landed_lines
+
+VERSION, DATE = 437, "2026-01-31"
+LINE = b'"I","t1","shop",1,"x"\r\n'
+Plan = dict[str, Any]
+Receipt = dict[str, Any]
+
+
+def folder(table: int) -> str:
+    return f"shop/t{table}/{VERSION}/{DATE}"
+
+
+def data_file(table: int, number: int) -> str:
+    return f"{folder(table)}/CDC{number:020d}.csv"
+
+
+def index_file(table: int) -> str:
+    return f"{folder(table)}/meta/CDC.index"
+
+
+def plan(file: int, table: int = 1, number: int = 1, schema: bool = False, **changes: Any) -> Plan:
+    values = (file, table, "shop", f"t{table}", table, table, VERSION, SHAPE.fingerprint, DATE, number, schema)
+    cut = (len(LINE), [0], [0], [len(LINE)])
+    return dict(zip(PLANS.names, (*values, *cut), strict=True)) | changes
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> LandJob:
+    (tmp_path / "0-0-0-0.seg").write_bytes(LINE * 10)
+    segments, layouts = {0: str(tmp_path / "0-0-0-0.seg")}, {SHAPE.fingerprint: SHAPE.to_json()}
+    return LandJob(segments, layouts, PathOptions(), CsvOptions(), "memory://", lambda _: MemoryStore(), stall_s=0.3)
+
+
+def run(job: LandJob, store: Store, *plans: Plan) -> list[Receipt]:
+    receipts = land(plans, replace(job, open_store=lambda _: store))
+    return sorted(receipts.to_pylist(), key=lambda receipt: receipt["file"])
+
+
+def outcomes(receipts: list[Receipt]) -> list[str]:
+    return [receipt["outcome"] for receipt in receipts]
+
+
+def written(store: MemoryStore) -> list[str]:
+    """Paths of the writing calls, in order, schema files by one word."""
+    paths = [path for op, path in store.calls if op in ("create", "create_bytes", "put")]
+    return ["schema" if "/meta/schema_" in path else path for path in paths]
+
+
+def test_schema_comes_before_data_before_index(job: LandJob) -> None:
+    store = MemoryStore()
+    assert outcomes(run(job, store, plan(0, schema=True))) == [LANDED]
+    assert written(store) == ["schema", data_file(1, 1), index_file(1)]
+    assert store.objects[data_file(1, 1)] == LINE
+    assert store.objects[index_file(1)] == b"CDC00000000000000000001.csv\n"
+
+
+def test_a_schema_file_that_stands_is_not_put_again(job: LandJob) -> None:
+    store = MemoryStore()
+    run(job, store, plan(0, schema=True))
+    receipts = run(job, store, plan(1, number=2, schema=True))
+    assert written(store).count("schema") == 1
+    assert receipts[0]["schema_check_s"] > 0
+    assert receipts[0]["schema_write_s"] == 0
+
+
+def test_the_index_is_put_once_per_lane_and_last(job: LandJob) -> None:
+    store = MemoryStore(concurrency=1)
+    plans = [plan(n, table=1 + n // 3, number=1 + n % 3) for n in range(6)]
+    assert outcomes(run(job, store, *plans)) == [LANDED] * 6
+    for table in (1, 2):
+        mine = [path for path in written(store) if f"/t{table}/" in path]
+        assert mine == [data_file(table, 1), data_file(table, 2), data_file(table, 3), index_file(table)]
+    assert store.objects[index_file(2)] == b"CDC00000000000000000003.csv\n"
+
+
+def test_a_receipt_tells_path_bytes_timings_and_requests(job: LandJob) -> None:
+    receipts = run(job, MemoryStore(), plan(0, schema=True), plan(1, number=2))
+    assert [receipt["path"] for receipt in receipts] == [data_file(1, 1), data_file(1, 2)]
+    assert [receipt["bytes"] for receipt in receipts] == [len(LINE)] * 2
+    assert [receipt["requests"] for receipt in receipts] == [3, 2], "check, schema, data; data, index"
+    assert all(receipt["data_s"] > 0 for receipt in receipts)
+    assert [receipt["index_s"] > 0 for receipt in receipts] == [False, True]
+    assert [receipt["error"] for receipt in receipts] == [None, None]
+
+
+def test_slices_of_several_segments_make_one_file(job: LandJob, tmp_path: Path) -> None:
+    (tmp_path / "1.seg").write_bytes(b"abc")
+    job = replace(job, segments={4: str(tmp_path / "1.seg"), **job.segments})
+    store = MemoryStore()
+    run(job, store, plan(0, segments=[4, 0], offsets=[1, 0], lengths=[2, len(LINE)], bytes=2 + len(LINE)))
+    assert store.objects[data_file(1, 1)] == b"bc" + LINE
+
+
+def test_a_header_stands_before_the_rows_of_every_file(job: LandJob) -> None:
+    options = CsvOptions(output_field_header=True)
+    store = MemoryStore()
+    run(replace(job, csv=options), store, plan(0), plan(1, number=2))
+    assert len(landed_lines(store, csv=options)["shop.t1"]) == 2
+
+
+# -- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_between_data_and_index_shows_the_reader_nothing(job: LandJob) -> None:
+    store = MemoryStore(script=["ok"], after="unavailable")
+    assert outcomes(run(job, store, plan(0))) == [UNFINISHED]
+    assert data_file(1, 1) in store.objects
+    assert landed_lines(store) == {}
+
+
+def test_a_failure_in_the_middle_of_a_lane_lands_the_prefix(job: LandJob) -> None:
+    store = MemoryStore()
+    store.begin("unavailable", data_file(1, 3))
+    receipts = run(job, store, *(plan(n, number=n + 1) for n in range(4)))
+    assert outcomes(receipts) == [LANDED, LANDED, UNFINISHED, UNFINISHED]
+    assert "unavailable on command" in receipts[2]["error"]
+    assert store.objects[index_file(1)] == b"CDC00000000000000000002.csv\n"
+    assert data_file(1, 4) not in store.objects
+
+
+def test_a_failing_lane_does_not_stop_the_others(job: LandJob) -> None:
+    store = MemoryStore()
+    store.begin("unavailable", "/t2/")
+    assert outcomes(run(job, store, *(plan(n, table=n) for n in range(1, 4)))) == [LANDED, UNFINISHED, LANDED]
+
+
+def test_a_failed_schema_file_keeps_data_and_index_away(job: LandJob) -> None:
+    store = MemoryStore()
+    store.begin("unavailable", "/meta/schema_")
+    assert outcomes(run(job, store, plan(0, schema=True))) == [UNFINISHED]
+    assert store.objects == {}
+
+
+def test_a_failed_index_lands_none_of_its_files(job: LandJob) -> None:
+    store = MemoryStore()
+    store.begin("unavailable", "CDC.index")
+    receipts = run(job, store, plan(0), plan(1, number=2))
+    assert outcomes(receipts) == [UNFINISHED, UNFINISHED]
+    assert landed_lines(store) == {}
+
+
+@pytest.mark.parametrize("lost_at", range(3))
+def test_a_lost_answer_is_unfinished_and_landing_again_finds_its_own_work(job: LandJob, lost_at: int) -> None:
+    store = MemoryStore(script=["ok"] * lost_at + ["lost"])
+    first = run(job, store, plan(0, schema=True))
+    assert outcomes(first) == [UNFINISHED]
+    assert "lost" in first[0]["error"]
+    assert outcomes(run(job, store, plan(0, schema=True))) == [LANDED]
+    assert len(landed_lines(store)["shop.t1"]) == 1
+
+
+def test_what_the_store_refuses_is_told_from_what_may_pass(job: LandJob) -> None:
+    store = MemoryStore()
+    store.begin("refuse", "/t1/")
+    store.begin("unavailable", "/t2/")
+    assert outcomes(run(job, store, plan(1, table=1), plan(2, table=2))) == [REFUSED, UNFINISHED]
+
+
+def test_an_object_of_another_size_is_refused_and_never_indexed(job: LandJob) -> None:
+    store = MemoryStore(objects={data_file(1, 1): b"someone else's"})
+    receipts = run(job, store, plan(0))
+    assert outcomes(receipts) == [REFUSED]
+    assert "exists with 14 bytes" in receipts[0]["error"]
+    assert landed_lines(store) == {}
+
+
+@pytest.mark.parametrize("wrong", [{"table_name": ".."}, {"layout": 5}])
+def test_a_plan_that_cannot_be_carried_out_answers_at_once(job: LandJob, wrong: Plan) -> None:
+    started = time.monotonic()
+    receipts = run(replace(job, stall_s=30.0), MemoryStore(), plan(0, schema=True) | wrong, plan(1, table=2))
+    assert outcomes(receipts) == [REFUSED, LANDED]
+    assert receipts[0]["error"]
+    assert time.monotonic() - started < 5
+
+
+def test_a_lost_segment_answers_at_once_and_is_refused(job: LandJob, tmp_path: Path) -> None:
+    store = MemoryStore()
+    (tmp_path / "0-0-0-0.seg").unlink()
+    assert outcomes(run(job, store, plan(0))) == [REFUSED]
+
+
+# -- a store that hangs ------------------------------------------------------------------------------------------------
+
+
+def test_a_hanging_file_is_given_up_and_the_others_land(job: LandJob) -> None:
+    store = MemoryStore()
+    store.begin("hang", data_file(2, 1))
+    started = time.monotonic()
+    receipts = run(job, store, *(plan(n, table=n) for n in range(1, 8)))
+    store.end("hang", data_file(2, 1))
+    assert outcomes(receipts) == [LANDED, UNFINISHED, *[LANDED] * 5]
+    assert receipts[1]["error"] == "no answer from the store within 0.3 s"
+    assert 0.3 <= time.monotonic() - started < 2
+
+
+def test_hanging_files_leave_their_workers_to_the_others(job: LandJob) -> None:
+    store = MemoryStore(concurrency=2)
+    for table in (1, 2):
+        store.begin("hang", f"/t{table}/")
+    receipts = run(job, store, *(plan(n, table=n) for n in range(1, 9)))
+    for table in (1, 2):
+        store.end("hang", f"/t{table}/")
+    assert outcomes(receipts) == [*[UNFINISHED] * 2, *[LANDED] * 6]
+
+
+@pytest.mark.parametrize("fault", ["hang", "late"])
+def test_an_abandoned_thread_starts_nothing_afterwards(job: LandJob, fault: str) -> None:
+    store = MemoryStore()
+    store.begin(fault, data_file(1, 1))
+    assert outcomes(run(job, store, plan(0), plan(1, number=2))) == [UNFINISHED, UNFINISHED]
+    store.end(fault, data_file(1, 1))
+    time.sleep(0.2)
+    assert written(store) == [data_file(1, 1)], "neither the next file nor the index is asked for"
+    assert landed_lines(store) == {}
+    assert (data_file(1, 1) in store.objects) == (fault == "late")
+
+
+def test_a_hanging_index_is_unfinished_although_its_data_stands(job: LandJob) -> None:
+    store = MemoryStore()
+    store.begin("hang", "CDC.index")
+    receipts = run(job, store, plan(0), plan(1, number=2))
+    store.end("hang", "CDC.index")
+    assert outcomes(receipts) == [UNFINISHED, UNFINISHED]
+
+
+def test_after_giving_up_the_same_files_land_under_the_same_numbers(job: LandJob) -> None:
+    store = MemoryStore()
+    store.begin("late", data_file(1, 1))
+    run(job, store, plan(0))
+    store.end("late", data_file(1, 1))
+    assert outcomes(run(job, store, plan(0))) == [LANDED]
+    assert len(landed_lines(store)["shop.t1"]) == 1
+
+
+def test_a_slow_file_that_shows_progress_is_not_given_up(job: LandJob) -> None:
+    class Slow(MemoryStore):
+        def create(self, path: str, head: bytes, slices: Any, beat: Any) -> None:
+            for _ in range(6):
+                time.sleep(0.1)
+                beat(1)
+            super().create(path, head, slices, beat)
+
+    assert outcomes(run(job, Slow(), plan(0))) == [LANDED]
+
+
+def test_bytes_in_flight_are_bounded(job: LandJob) -> None:
+    store = MemoryStore()
+    store.begin("hang", ".csv")
+    plans = [plan(n, table=n, bytes=60 << 20) for n in range(1, 7)]
+    found: list[list[Receipt]] = []
+    landing = threading.Thread(target=lambda: found.append(run(replace(job, stall_s=10.0), store, *plans)))
+    landing.start()
+    time.sleep(0.3)
+    under_way = [path for op, path in store.calls if op == "create"]
+    store.end("hang", ".csv")
+    landing.join()
+    assert len(under_way) == 2, "128 MiB hold two of 60 MiB"
+    assert outcomes(found[0]) == [LANDED] * 6
+
+
+def test_a_file_larger_than_the_bound_lands_alone(job: LandJob) -> None:
+    store = MemoryStore()
+    plans = [plan(1, table=1, bytes=500 << 20), plan(2, table=2, bytes=500 << 20)]
+    assert outcomes(run(job, store, *plans)) == [LANDED] * 2
