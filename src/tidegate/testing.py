@@ -132,6 +132,10 @@ class MemoryStore:
     def get(self, path: str) -> bytes | None:
         return self._read("get", path, lambda: self.objects.get(path))
 
+    def get_range(self, path: str, offset: int, length: int) -> bytes | None:
+        data = self.get(path)
+        return data[offset : offset + length] if data is not None else None
+
     def size(self, path: str) -> int | None:
         return self._read("size", path, lambda: len(self.objects[path]) if path in self.objects else None)
 

@@ -30,7 +30,7 @@ from tidegate.events import LAYOUT, RESOLVED, ROW_KINDS
 from tidegate.format import csv
 from tidegate.format.layout import METADATA, PathOptions, parse_metadata, parse_schema_path, schema_path
 from tidegate.format.tables import Layout, schema_checksum, schema_file_text
-from tidegate.reader.replay import Pieces, Standing, TableFiles, TableKey, VersionKey, survey
+from tidegate.reader.replay import Standing, TableFiles, TableKey, VersionKey, survey
 from tidegate.settings import Settings
 from tidegate.sources import Source, open_source
 from tidegate.sources.workload import WorkloadSource, parse_workload
@@ -174,9 +174,8 @@ class _Check:
 
     def __post_init__(self) -> None:
         self._paths = path_options(self.settings)
-        self._pieces = Pieces(self.store)
         self._tables = {
-            key: _Table(str(key), TableFiles(lanes, self._pieces, self._paths))
+            key: _Table(str(key), TableFiles(lanes, self.store, self._paths))
             for key, lanes in self.standing.tables.items()
         }
         self._left = len(self._tables)  # tables with files not yet compared
@@ -287,7 +286,7 @@ class _Check:
             )
         else:
             key = TableKey(schema, name, table_id if is_partition else 0)
-        table = self._tables.get(key) or _Table(str(key), TableFiles((), self._pieces, self._paths))
+        table = self._tables.get(key) or _Table(str(key), TableFiles((), self.store, self._paths))
         if table.version != version:
             table.version, table.name = version, str(TableKey(schema, name, key.partition))
             self._check_schema_file(VersionKey(key.schema, key.table, version), schema, name, table_id, layout)
@@ -350,7 +349,7 @@ class _Check:
         table, files = run.table, run.table.files
         if files.version_key not in self._described:
             raise VerifyError(f"{table.name}: version {run.version} has no schema file, which {files.path} needs")
-        if run.header and files.look(min(len(run.header), files.left)).to_pybytes() != run.header:
+        if run.header and files.look(min(len(run.header), files.left)) != run.header:
             raise VerifyError(f"{table.name}: {files.path} does not begin with the header {_shown(run.header)}")
         if files.left == len(run.header):
             raise VerifyError(f"{table.name}: {files.path} holds no row after its header")
@@ -359,7 +358,7 @@ class _Check:
 
     def _compare_piece(self, run: _Run, start: int, length: int) -> None:
         files = run.table.files
-        found, wanted = files.look(length), run.data.slice(start, length)
+        found, wanted = pa.py_buffer(files.look(length)), run.data.slice(start, length)
         if found.equals(wanted):
             return
         at = start + int(np.argmax(np.frombuffer(found, np.uint8) != np.frombuffer(wanted, np.uint8)))

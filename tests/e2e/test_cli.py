@@ -21,7 +21,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "tidegate.cli", *arguments]
 
 
-def tidegate(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def tidegate(*arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=timeout)
 
 
@@ -49,7 +49,7 @@ def launch() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.wait()
 
 
-def wait_for_data(out: Path, files: int = 6, seconds: float = 60.0) -> None:
+def wait_for_data(out: Path, files: int = 6, seconds: float = 240.0) -> None:
     deadline = time.monotonic() + seconds
     while len(list(out.glob("sbtest/*/*/*/CDC*.csv"))) < files or not (out / "metadata").exists():
         assert time.monotonic() < deadline, "no data landed in time"
@@ -70,7 +70,7 @@ def test_a_signal_to_the_whole_group_lands_what_is_spooled_and_exits_0(
     process = launch("run", *ends, "--report", str(report))
     wait_for_data(tmp_path / "out")
     os.killpg(process.pid, number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=180)
     assert process.returncode == 0, output
     figures = json.loads(report.read_text())
     assert figures["flush_reasons"].get("close", 0) > 0
@@ -99,7 +99,7 @@ def test_a_second_signal_leaves_at_once(
     wait_for_data(tmp_path / "out")
     os.killpg(process.pid, signal.SIGINT)
     os.killpg(process.pid, signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert process.returncode in (0, 130)
     again = tidegate("run", *ends, "--duration", "8s")
     assert again.returncode == 0, again.stdout + again.stderr

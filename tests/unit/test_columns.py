@@ -42,6 +42,7 @@ def test_new_rows_are_zero_and_numbered_on_from_the_last() -> None:
     assert not pair.left[:203].any()
 
 
+@settings(deadline=None)
 @given(st.lists(KEYS, max_size=8))
 def test_a_key_keeps_the_number_it_was_given_first_in_order_of_arrival(batches: list[list[tuple[int, int]]]) -> None:
     keys, model = Keys(), dict[tuple[int, int], int]()
@@ -55,6 +56,7 @@ def test_a_key_keeps_the_number_it_was_given_first_in_order_of_arrival(batches: 
     assert len(keys) == len(model)
 
 
+@settings(deadline=None)
 @given(KEYS, KEYS)
 def test_find_gives_minus_one_for_a_key_never_seen(seen: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
     keys, model = Keys(), {key: number for number, key in enumerate(dict.fromkeys(seen))}
@@ -69,6 +71,7 @@ def test_a_key_that_would_fall_onto_another_one_is_refused(table_id: int, span: 
         Keys().numbers(ints([table_id]), ints([span]))
 
 
+@settings(deadline=None)
 @given(st.lists(SMALL))
 def test_groups_begin_and_end_where_the_value_changes(values: list[int]) -> None:
     values.sort()
@@ -78,12 +81,14 @@ def test_groups_begin_and_end_where_the_value_changes(values: list[int]) -> None
     assert group_lasts(starts, len(values)).tolist() == [sum(groups[: i + 1]) - 1 for i in range(len(groups))]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(SMALL, SMALL, SMALL, SMALL)))
 def test_positions_compare_like_tuples(pairs: list[tuple[int, int, int, int]]) -> None:
     reached = after_or_equal(*(ints(pair[i] for pair in pairs) for i in range(4)))
     assert reached.tolist() == [(ts, seq) >= (mark_ts, mark_seq) for ts, seq, mark_ts, mark_seq in pairs]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 9), max_size=40), st.randoms(use_true_random=False))
 def test_a_slot_is_never_given_out_twice_at_a_time(counts: list[int], random: object) -> None:
     items, taken = Items(), list[int]()

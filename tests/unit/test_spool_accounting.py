@@ -131,6 +131,7 @@ def test_a_held_wake_goes_out_at_the_low_mark_and_not_before() -> None:
     assert spool.may_wake()
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(ITEM_BYTES, 1_000_000), max_size=30))
 def test_a_wake_follows_the_last_mark_that_was_crossed(levels: list[int]) -> None:
     spool, over = Spool(1_000_000), False

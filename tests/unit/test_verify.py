@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from tidegate.events import EVENTS, INSERT, LAYOUT, RESOLVED
 from tidegate.format import csv
 from tidegate.format.layout import METADATA, DataKey, data_path, index_path, index_text, metadata_text, schema_path
 from tidegate.format.tables import Column, Layout, schema_checksum, schema_file_text
-from tidegate.reader.replay import Pieces, survey
+from tidegate.reader.replay import read_piece, survey
 from tidegate.settings import Settings, load_settings
 from tidegate.sources import Offset, open_source
 from tidegate.sources.parquet import write_events
@@ -36,15 +38,6 @@ DATE = "2026-01-31"
 FILE_ROWS = 17
 
 Rows = list[bytes]
-
-
-class RangedFileStore(FileStore):
-    """Reads parts of objects, as object stores can."""
-
-    def get_range(self, path: str, offset: int, length: int) -> bytes | None:
-        with open(self._path(path), "rb") as file:
-            file.seek(offset)
-            return file.read(length)
 
 
 @dataclass
@@ -111,7 +104,7 @@ def _names(table: Table) -> tuple[str, str]:
     return table.key.schema, table.key.table
 
 
-def handed_out(uri: str, end: Offset | None = None) -> Iterator[pa.RecordBatch]:
+def handed_out(uri: str, end: Offset | None) -> Iterator[pa.RecordBatch]:
     """The events up to an offset; without one, up to the end."""
     source = open_source(uri)
     start = source.initial()
@@ -119,34 +112,36 @@ def handed_out(uri: str, end: Offset | None = None) -> Iterator[pa.RecordBatch]:
         yield from source.read(split)
 
 
-def landed(batches: Iterable[pa.RecordBatch], settings: Settings) -> tuple[list[Table], int]:
-    """Every table's rows, encoded one by one, and the last resolved mark."""
+@cache
+def landed(uri: str, end: str, options: csv.CsvOptions, date: str) -> tuple[list[Table], int]:
+    """Every table's rows up to an offset (in JSON), encoded one by one, and the last resolved mark."""
     tables: dict[DataKey, Table] = {}
     layouts: dict[int, Layout] = {}
     resolved = 0
-    for batch in batches:
+    for batch in handed_out(uri, json.loads(end)):
         for i, event in enumerate(batch.to_pylist()):
             if event["kind"] == LAYOUT:
                 layouts[event["layout"]] = Layout.from_json(event["ddl"])
             elif event["kind"] == RESOLVED:
                 resolved = event["commit_ts"]
             else:
-                table = tables.setdefault(_key(event, settings), Table(_key(event, settings), layouts[event["layout"]]))
-                table.rows += csv.encode(batch.slice(i, 1), np.array([0]), table.layout, settings.csv).to_pylist()
+                key = _key(event, date)
+                table = tables.setdefault(key, Table(key, layouts[event["layout"]]))
+                table.rows += csv.encode(batch.slice(i, 1), np.array([0]), table.layout, options).to_pylist()
     return list(tables.values()), resolved
 
 
-def _key(event: dict[str, Any], settings: Settings) -> DataKey:
-    table_id, date = event["table_id"], DATE if settings.date_separator == "day" else ""
-    is_partition = table_id != event["logical_table_id"]
+def _key(event: dict[str, Any], date: str) -> DataKey:
+    table_id, is_partition = event["table_id"], event["table_id"] != event["logical_table_id"]
     return DataKey(event["schema_name"], event["table_name"], event["table_version"], table_id, is_partition, date)
 
 
 def build(root: Path, uri: str = FINITE, end: Offset | None = None, **options: object) -> Sink:
     """A right sink of all events up to an offset, with the checkpoint at their resolved mark."""
     settings = load_settings(f"file://{root}", None, options)
-    tables, resolved = landed(handed_out(uri, end), settings)
-    return Sink(root, uri, settings, tables, resolved)
+    date = DATE if settings.date_separator == "day" else ""
+    tables, resolved = landed(uri, json.dumps(end), settings.csv, date)
+    return Sink(root, uri, settings, list(tables), resolved)
 
 
 @pytest.fixture
@@ -213,14 +208,6 @@ def test_every_option_of_paths_and_rows_is_followed(tmp_path: Path, options: dic
     assert sink.verify().rows == 240
     sink.change(2, lambda rows: [*rows[:3], altered(rows[3]), *rows[4:]])
     assert "sbtest.sbtest2: row 21 is altered: row 4 of" in sink.error()
-
-
-def test_a_store_that_reads_ranges_is_asked_for_ranges(sink: Sink) -> None:
-    store = RangedFileStore(sink.root)
-    assert replace(sink.verify(store), seconds=0) == replace(sink.verify(), seconds=0)
-    sink.change(2, lambda rows: rows[:4] + rows[5:])
-    with pytest.raises(VerifyError, match="1 row is dropped from row 22 on"):
-        sink.verify(store)
 
 
 def test_the_tool_says_how_far_it_is(sink: Sink) -> None:
@@ -570,28 +557,12 @@ def test_rows_of_a_layout_that_nobody_defined_are_refused(tmp_path: Path) -> Non
 # Reading pieces.
 
 
-def test_files_read_in_part_are_kept_within_bounds(sink: Sink) -> None:
-    asked: list[str] = []
-
-    class Counting(FileStore):
-        def get(self, path: str) -> bytes | None:
-            asked.append(path)
-            return super().get(path)
-
-    size = sink.store.size(sink.path(1)) or 0
-    pieces = Pieces(Counting(sink.root), keep_bytes=size + size // 2)
-    for path in (sink.path(1), sink.path(1), sink.path(2), sink.path(1), sink.path(3)):
-        assert pieces.read(path, 10, 20).to_pybytes() == b"".join(sink.files[path])[10:30]
-    assert asked == [sink.path(1), sink.path(2), sink.path(1), sink.path(3)]
-
-
 def test_a_file_that_shrinks_while_it_is_read_is_named(sink: Sink) -> None:
     size = sink.store.size(sink.path(1)) or 0
-    for store in (sink.store, RangedFileStore(sink.root)):
-        with pytest.raises(VerifyError, match="changed while it was read"):
-            Pieces(store).read(sink.path(1), size - 5, 10)
+    with pytest.raises(VerifyError, match="changed while it was read"):
+        read_piece(sink.store, sink.path(1), size - 5, 10)
     with pytest.raises(VerifyError, match="vanished"):
-        Pieces(sink.store).read("sbtest/none", 0, 1)
+        read_piece(sink.store, "sbtest/none", 0, 1)
 
 
 def test_a_survey_shows_what_a_reader_sees(sink: Sink) -> None:

@@ -6,9 +6,10 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import quote
 
 from pyspark.sql import SparkSession
@@ -23,8 +24,15 @@ from tidegate.settings import Settings, load_settings
 from tidegate.verify import Report, verify
 
 _POLL_S = 0.02
+_PATIENCE_S = 60.0
 
-Watch = Callable[[Handle], None]
+
+class Watch(Protocol):
+    """Looks at a changefeed every 20 ms while it reads; reading goes on until the watch has seen enough."""
+
+    def look(self, handle: Handle) -> None: ...
+
+    def enough(self) -> bool: ...
 
 
 def say(text: str) -> None:
@@ -49,15 +57,14 @@ def session() -> Iterator[SparkSession]:
 
 @dataclass(frozen=True)
 class Ended:
-    """A changefeed that has landed all it accepted, and the time of the clock and of the processors it took."""
+    """A changefeed that has landed all it accepted, in so much time of the clock and of the processors."""
 
-    handle: Handle
     seconds: float
     cpu_seconds: float
-
-    @property
-    def landed_bytes(self) -> int:
-        return self.handle.changefeed.totals.bytes_landed
+    landed_rows: int
+    landed_bytes: int
+    size_flushed: tuple[int, ...] = ()
+    wakes_s: tuple[float, ...] = ()
 
     @property
     def landed_mib_s(self) -> float:
@@ -79,22 +86,21 @@ class Feed:
         return load_settings(uri, None, {"spool.dir": str(self.spool), **self.options})
 
     def run(self, seconds: float | None = None, watch: Watch | None = None) -> Ended:
-        """From start to the last file and checkpoint; `seconds` ends the reading. The sink is emptied before."""
+        """From start to the last file and checkpoint; `seconds` after the first wake reading ends.
+
+        The sink is emptied before.
+        """
         self.clear()
         cpu, started = CpuMeter(), time.monotonic()
         handle = start_source(self.source, self.settings)
         try:
-            while not handle.await_termination(_POLL_S):
-                if watch is not None:
-                    watch(handle)
-                if seconds is not None and time.monotonic() - started >= seconds:
-                    handle.stop()
-                    handle.await_termination()
-            ended = Ended(handle, time.monotonic() - started, cpu.seconds())
+            _attend(handle, seconds, watch)
+            seconds, cpu_seconds = time.monotonic() - started, cpu.seconds()
         finally:
-            handle.stop()
+            handle.leave()
         _check_whole(handle)
-        return ended
+        t = handle.changefeed.totals
+        return Ended(seconds, cpu_seconds, t.rows_landed, t.bytes_landed, tuple(t.size_flushed), tuple(t.wakes_s))
 
     def clear(self) -> None:
         """Remove the output, and let what other runs wrote reach the disk before the next is measured."""
@@ -109,6 +115,23 @@ class Feed:
         """Compare what stands on the sink with a replay of the source; VerifyError names what is wrong."""
         settings = self.settings
         return verify(self.source, settings, open_store(settings.sink_uri), progress=lambda text: say(f"  {text}"))
+
+
+def _attend(handle: Handle, seconds: float | None, watch: Watch | None) -> None:
+    """Until the changefeed has ended. One that stands still is given up: a benchmark must not hang."""
+    moved, seen, until = time.monotonic(), (0, 0), None
+    while not handle.await_termination(_POLL_S):
+        totals, now = handle.changefeed.totals, time.monotonic()
+        if (totals.rows_accepted, totals.rows_landed) != seen:
+            moved, seen = now, (totals.rows_accepted, totals.rows_landed)
+        if now - moved > _PATIENCE_S:
+            raise TidegateError(f"nothing was accepted or landed for {_PATIENCE_S:g} s: {handle.status()}")
+        if until is None and totals.wakes_s and seconds is not None:
+            until = now + seconds
+        if until is not None and now >= until and (watch is None or watch.enough() or now >= until + _PATIENCE_S):
+            handle.stop()
+        elif watch is not None:
+            watch.look(handle)
 
 
 def _check_whole(handle: Handle) -> None:

@@ -1,7 +1,7 @@
 """`hot-table`: one table alone, with delete transactions of 20,000 rows, in both encoder orderings.
 
-In `per-table` ordering one task encodes the whole table; in `global` ordering its rows are shared by all cores and order
-is restored from the sequence. The share of the cores is processor time of the whole process tree over time and cores.
+In `per-table` ordering one task encodes the whole table; in `global` ordering its rows are shared by all cores and
+order is restored from the sequence. The share of the cores is processor time of the process tree over time and cores.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ The seeds' workload, 10 tables with batches of 2.2 MiB each, runs four times in 
     tuned     `flush` again with small files and a short interval: how far tuning alone gets
     noop      `enqueue` into a sink that stores nothing: what the landing costs
 
-Rates are of landed bytes, from the first landing to the last one before reading ends, so neither start nor close counts.
-What landed is compared with a replay of the workload after each phase.
+Rates are of landed bytes, from the first landing to the last one before reading ends, so neither start nor close
+counts. What landed is compared with a replay of the workload after each phase.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from tidegate.bench.feed import Feed, say, session
 from tidegate.bench.figures import MIB, Figures, mib_s, percentile, read_parameters
 from tidegate.engine.pipeline import Handle
 from tidegate.errors import TidegateError
-from tidegate.settings import duration_s, size_bytes
+from tidegate.settings import duration_s
+from tidegate.sources.source import byte_count
 
 _WITHIN = 0.2  # `flush` must be as near as this to what its rule says
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Seconds are times of reading, from the start of each phase."""
+    """Seconds are times of reading, from the first wake of each phase."""
 
     tables: int = 10
     rows: int = 1_000_000
@@ -39,11 +40,12 @@ class Parameters:
     flush_interval: str = "5s"
     tuned_file_size: str = "2MiB"
     tuned_flush_interval: str = "500ms"
-    warm_seconds: float = 6.0
-    flush_seconds: float = 33.0
+    spool_size: str = "10GiB"
+    warm_seconds: float = 4.0
+    flush_seconds: float = 26.0
     enqueue_seconds: float = 22.0
-    tuned_seconds: float = 12.0
-    noop_seconds: float = 15.0
+    tuned_seconds: float = 10.0
+    noop_seconds: float = 12.0
 
     def workload(self) -> str:
         query = {"tables": self.tables, "rows": self.rows, "batch": self.batch, "seed": 1}
@@ -52,7 +54,7 @@ class Parameters:
     @property
     def expected_mib_s(self) -> float:
         """What `flush` can do: one batch of every table in each interval."""
-        return mib_s(self.tables * size_bytes(self.batch), duration_s(self.flush_interval))
+        return mib_s(self.tables * byte_count(self.batch), duration_s(self.flush_interval))
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,14 @@ class Seen:
 
 @dataclass
 class Watch:
-    """Notes a moment whenever a wake or a landing has happened; the first and the last landing bound the window."""
+    """Notes a moment whenever a wake or a landing has happened. The first and the last landing bound the window; where
+    a wake waits for its batch's files the wakes do, so that whole batches lie between them."""
 
+    by_wake: bool = False
     moments: list[Seen] = field(default_factory=list)
     _seen: tuple[int, int] = (0, 0)
 
-    def __call__(self, handle: Handle) -> None:
+    def look(self, handle: Handle) -> None:
         totals = handle.changefeed.totals
         seen = len(totals.wakes_s), len(totals.file_sizes)
         if seen != self._seen:
@@ -82,19 +86,19 @@ class Watch:
     def note(self, seen: Seen) -> None:
         self.moments.append(seen)
 
-    def by_landing(self) -> tuple[Seen, Seen]:
-        """The moments of the first and the last landing."""
-        return self._bounds([seen.landed_bytes for seen in self.moments])
+    def enough(self) -> bool:
+        return len(self._grown()) > 1
 
-    def by_wake(self) -> tuple[Seen, Seen]:
-        """The moments of the first and the last wake: in `flush` mode whole batches lie between them."""
-        return self._bounds([seen.wakes for seen in self.moments])
-
-    def _bounds(self, counts: list[int]) -> tuple[Seen, Seen]:
-        grown = [i for i, count in enumerate(counts) if count > (counts[i - 1] if i else 0)]
+    def window(self) -> tuple[Seen, Seen]:
+        grown = self._grown()
         if len(grown) < 2:
             raise TidegateError("too little landed in this phase to tell a rate; give it more seconds (--set)")
-        return self.moments[grown[0]], self.moments[grown[-1]]
+        return grown[0], grown[-1]
+
+    def _grown(self) -> list[Seen]:
+        """The moments that count: each has more wakes, or more landed bytes, than the one before."""
+        counts = [seen.wakes if self.by_wake else seen.landed_bytes for seen in self.moments]
+        return [seen for seen, now, before in zip(self.moments, counts, [0, *counts], strict=False) if now > before]
 
 
 @dataclass(frozen=True)
@@ -156,14 +160,14 @@ def _warm_up(data_dir: Path, wanted: Parameters) -> None:
 
 def _phase(data_dir: Path, wanted: Parameters, name: str, seconds: float, options: Mapping[str, str]) -> Phase:
     say(f"{name}: reading for {seconds:g} s")
-    feed, watch = _feed(data_dir, wanted, name, options), Watch()
+    feed, watch = _feed(data_dir, wanted, name, options), Watch(by_wake=options.get("dml-wake-mode") == "flush")
     ended = feed.run(seconds, watch)
-    first, last = watch.by_wake() if options.get("dml-wake-mode") == "flush" else watch.by_landing()
+    first, last = watch.window()
     say(f"{name}: {rate(first, last):.1f} MiB/s over {last.at - first.at:.1f} s; checking what landed")
     if feed.sink is not None:
         check_landed(ended.landed_bytes, feed.check().bytes)
     feed.remove()
-    wakes_ms = [1000 * waited for waited in ended.handle.changefeed.totals.wakes_s]
+    wakes_ms = [1000 * waited for waited in ended.wakes_s]
     return Phase(name, rate(first, last), size_flush_share(first, last), wakes_ms)
 
 
@@ -177,6 +181,7 @@ def check_landed(counted: int, found: int) -> None:
 
 def _feed(data_dir: Path, wanted: Parameters, name: str, options: Mapping[str, str]) -> Feed:
     base = {"file-size": wanted.file_size, "flush-interval": wanted.flush_interval}
+    base["spool.max-bytes"] = wanted.spool_size
     home = data_dir.resolve()
     sink = None if name == "noop" else home / f"wake-{name}"
     return Feed(wanted.workload(), sink, home / "spool", {**base, **options})

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
@@ -16,6 +19,7 @@ from pyspark.sql import SparkSession
 from tidegate.errors import BadSetting
 
 _TASK_ATTEMPTS = 4
+_NO_NEWS = (b"WARNING: Using incubator modules",)
 
 
 def local_session(slots: int | None = None, driver_memory: str = "2g") -> SparkSession:
@@ -40,8 +44,17 @@ def local_session(slots: int | None = None, driver_memory: str = "2g") -> SparkS
         "spark.sql.warehouse.dir": tempfile.gettempdir(),
     }.items():
         conf.set(key, value)
-    gateway = launch_gateway(conf, popen_kwargs={"start_new_session": True})
+    gateway = launch_gateway(conf, popen_kwargs={"start_new_session": True, "stderr": subprocess.PIPE})
+    threading.Thread(target=_forward, args=(gateway.proc.stderr,), daemon=True, name="spark-stderr").start()
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _forward(lines: Iterable[bytes]) -> None:
+    """What the JVM and its workers say, but for what every start says."""
+    for line in lines:
+        if not line.startswith(_NO_NEWS):
+            sys.stderr.buffer.write(line)
+            sys.stderr.flush()
 
 
 def check_session(spark: SparkSession, spool_is_shared: bool = False) -> tuple[int, list[str]]:

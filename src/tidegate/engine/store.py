@@ -41,6 +41,9 @@ class Store(Protocol):
 
     def get(self, path: str) -> bytes | None: ...
 
+    def get_range(self, path: str, offset: int, length: int) -> bytes | None:
+        """Up to `length` bytes from `offset` on."""
+
     def size(self, path: str) -> int | None: ...
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
@@ -105,6 +108,14 @@ class FileStore:
         with _sorted_errors(path):
             try:
                 return self._path(path).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def get_range(self, path: str, offset: int, length: int) -> bytes | None:
+        with _sorted_errors(path):
+            try:
+                with open(self._path(path), "rb", buffering=0) as file:
+                    return os.pread(file.fileno(), length, offset)
             except FileNotFoundError:
                 return None
 
@@ -175,6 +186,9 @@ class NoopStore:
     def get(self, path: str) -> bytes | None:
         return None
 
+    def get_range(self, path: str, offset: int, length: int) -> bytes | None:
+        return None
+
     def size(self, path: str) -> int | None:
         return None
 
@@ -241,4 +255,4 @@ def _sorted_errors(path: str) -> Iterator[None]:
         raise
     except OSError as exc:
         kind = StoreRefused if exc.errno in _REFUSED else StoreUnavailable
-        raise kind(f"{path}: {exc.strerror or exc}") from exc
+        raise kind(f"{exc.filename2 or exc.filename or path}: {exc.strerror or exc}") from exc

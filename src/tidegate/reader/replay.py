@@ -8,13 +8,10 @@ version, date and number, and reads pieces, so that no table is ever held as a w
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import NamedTuple, Protocol, runtime_checkable
-
-import pyarrow as pa
+from typing import NamedTuple
 
 from tidegate.engine.store import Store
 from tidegate.errors import StoreRefused, VerifyError
@@ -34,7 +31,6 @@ from tidegate.format.layout import (
 )
 
 _TEMPORARY = f"{RESERVED_PREFIX}/tmp/"
-_KEEP_BYTES = 768 << 20  # of files that are read only in part, where a store can only give whole ones
 
 
 class TableKey(NamedTuple):
@@ -179,63 +175,23 @@ def _lane(key: DataKey, sizes: dict[int, int], named: int) -> Lane | None:
     return Lane(key, visible) if visible else None
 
 
-@runtime_checkable
-class RangedStore(Protocol):
-    """A store that can read a part of an object; None if there is no such object."""
-
-    def get_range(self, path: str, offset: int, length: int) -> bytes | None: ...
-
-
-class Pieces:
-    """Reads parts of files and holds no more than it must.
-
-    A store that only gives whole files is asked for each once, as long as the files read in part fit `keep_bytes`.
-    """
-
-    def __init__(self, store: Store, keep_bytes: int = _KEEP_BYTES) -> None:
-        self._store = store
-        self._keep_bytes = keep_bytes
-        self._kept: OrderedDict[str, pa.Buffer] = OrderedDict()
-        self._kept_bytes = 0
-
-    def read(self, path: str, offset: int, length: int) -> pa.Buffer:
-        if isinstance(self._store, RangedStore):
-            piece = pa.py_buffer(_there(path, self._store.get_range(path, offset, length)))
-        else:
-            whole = self._whole(path)
-            piece = whole.slice(offset, min(length, max(0, whole.size - offset)))
-            if offset + length >= whole.size:
-                self._drop(path)
-        if piece.size != length:
-            raise VerifyError(f"{path} changed while it was read; verify a sink that nobody writes")
-        return piece
-
-    def _whole(self, path: str) -> pa.Buffer:
-        if path not in self._kept:
-            self._kept[path] = pa.py_buffer(_there(path, self._store.get(path)))
-            self._kept_bytes += self._kept[path].size
-        self._kept.move_to_end(path)
-        while self._kept_bytes > self._keep_bytes and len(self._kept) > 1:
-            self._drop(next(iter(self._kept)))
-        return self._kept[path]
-
-    def _drop(self, path: str) -> None:
-        self._kept_bytes -= self._kept.pop(path).size
-
-
-def _there(path: str, data: bytes | None) -> bytes:
-    if data is None:
+def read_piece(store: Store, path: str, offset: int, length: int) -> bytes:
+    """Exactly `length` bytes of a file that stands still."""
+    piece = store.get_range(path, offset, length)
+    if piece is None:
         raise VerifyError(f"{path} vanished while it was read; verify a sink that nobody writes")
-    return data
+    if len(piece) != length:
+        raise VerifyError(f"{path} changed while it was read; verify a sink that nobody writes")
+    return piece
 
 
 class TableFiles:
     """A place in the data files of one table; it moves from file to file by itself and stops behind the last."""
 
-    __slots__ = ("_lane", "_lanes", "_options", "_pieces", "number", "offset")
+    __slots__ = ("_lane", "_lanes", "_options", "_store", "number", "offset")
 
-    def __init__(self, lanes: Sequence[Lane], pieces: Pieces, options: PathOptions) -> None:
-        self._lanes, self._pieces, self._options = lanes, pieces, options
+    def __init__(self, lanes: Sequence[Lane], store: Store, options: PathOptions) -> None:
+        self._lanes, self._store, self._options = lanes, store, options
         self._lane, self.number, self.offset = 0, 1, 0
 
     @property
@@ -260,9 +216,9 @@ class TableFiles:
         """Bytes from here to the end of the file."""
         return self._lanes[self._lane].sizes[self.number - 1] - self.offset
 
-    def look(self, length: int) -> pa.Buffer:
+    def look(self, length: int) -> bytes:
         """The next `length` bytes of this file, without moving."""
-        return self._pieces.read(self.path, self.offset, length)
+        return read_piece(self._store, self.path, self.offset, length)
 
     def move(self, length: int) -> None:
         """On within this file; from its end to the start of the next one."""
@@ -279,7 +235,7 @@ class TableFiles:
             if not place.offset and 0 < header_bytes < place.left:
                 place.move(header_bytes)
             length = min(most, place.left)
-            pieces.append(place.look(length).to_pybytes())
+            pieces.append(place.look(length))
             place.move(length)
             most -= length
         return b"".join(pieces)
@@ -290,7 +246,7 @@ class TableFiles:
         while most > 0:
             if length:
                 place.offset = max(0, length - most)
-                yield place.path, place.offset, place.look(length - place.offset).to_pybytes()
+                yield place.path, place.offset, place.look(length - place.offset)
                 most -= length
             if not place._back():
                 return
@@ -298,7 +254,7 @@ class TableFiles:
             length = place.left
 
     def _copy(self) -> TableFiles:
-        copy = TableFiles(self._lanes, self._pieces, self._options)
+        copy = TableFiles(self._lanes, self._store, self._options)
         copy._lane, copy.number, copy.offset = self._lane, self.number, self.offset
         return copy
 

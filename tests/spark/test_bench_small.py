@@ -1,0 +1,58 @@
+"""Every benchmark with tiny parameters: it runs, checks itself, gives its figures, and leaves only prepared input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tidegate.bench import run_bench
+from tidegate.bench.feed import Feed
+from tidegate.errors import VerifyError
+
+TINY = {
+    "throughput": {
+        "tables": "2", "events": "20000", "rows": "5000", "pairs": "1", "warm-events": "2000", "file-size": "1MiB",
+    },
+    "wake": {
+        "tables": "2", "batch": "32KiB", "file-size": "512KiB", "flush-interval": "400ms", "tuned-file-size": "16KiB",
+        "tuned-flush-interval": "200ms", "warm-seconds": "0.1", "flush-seconds": "1", "enqueue-seconds": "1",
+        "tuned-seconds": "1", "noop-seconds": "0.5", "spool-size": "20MiB",
+    },
+    "hot-table": {"txn-rows": "500", "transactions": "8", "warm-transactions": "2", "file-size": "512KiB"},
+}  # fmt: skip
+FIGURES = {
+    "throughput": (
+        "landed_mib_s", "native_mib_s", "ratio_to_native", "mib_s_per_core", "file_size_p50_ratio",
+        "file_size_p10_ratio", "peak_rss_mib",
+    ),
+    "wake": (
+        "flush_mib_s", "enqueue_mib_s", "tuned_flush_mib_s", "noop_mib_s", "ratio", "size_flush_share", "wake_p99_ms",
+    ),
+    "hot-table": (
+        "landed_mib_s", "landed_mib_s_per_table", "landed_mib_s_global", "cores_used_per_table", "cores_used_global",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_benchmark_gives_its_figures_and_leaves_only_its_input(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    figures = run_bench(name, tmp_path, TINY[name])
+    for key in FIGURES[name]:
+        assert float(figures[key]) > 0 or key == "size_flush_share", key
+    assert "warming up" in capsys.readouterr().out
+    left = {path.name.partition("-")[0] for path in tmp_path.iterdir()}
+    assert left == ({"events", "spool"} if name == "throughput" else {"spool"})
+
+
+def test_a_benchmark_fails_when_its_output_is_altered(spark: SparkSession, tmp_path: Path) -> None:
+    feed = Feed("workload://sysbench?tables=1&rows=100&events=1000", tmp_path / "out", tmp_path / "spool", {})
+    assert feed.run().landed_rows == 1000
+    assert feed.check().rows == 1000
+    data = next((tmp_path / "out").rglob("*.csv"))
+    data.write_bytes(data.read_bytes().replace(b"0", b"1", 1))
+    with pytest.raises(VerifyError):
+        feed.check()

@@ -1,0 +1,293 @@
+"""The benchmarks without Spark: what they measure with, how figures come about, and that their checks can fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tidegate.bench import BENCHMARKS, hot_table, run_bench, throughput, wake
+from tidegate.bench.feed import Ended
+from tidegate.bench.figures import MIB, mib_s, percentile, read_parameters
+from tidegate.bench.memory import CpuMeter, MemorySampler, process_tree, ram_tier_bytes, tree_bytes
+from tidegate.errors import BadSetting, TidegateError
+from tidegate.events import INSERT, LAYOUT, RESOLVED, UPDATE
+from tidegate.sources import open_source
+
+FEW = throughput.Parameters(tables=2, events=4_000, rows=1_000)
+
+
+@contextmanager
+def child(code: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that runs `code`, says so, and waits to be ended."""
+    text = f"{code}\nprint('ready', flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", text], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_memory_of_a_child_process_is_counted() -> None:
+    before = tree_bytes(os.getpid())
+    with child("data = b'x' * (96 << 20)") as process:
+        assert process.pid in process_tree(os.getpid())
+        assert tree_bytes(os.getpid()) - before > 90 * MIB
+
+
+def test_memory_of_a_grandchild_is_counted() -> None:
+    code = "import subprocess, sys\ninner = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=-1)"
+    with child(code) as process:
+        assert len(process_tree(process.pid)) == 2
+
+
+def test_a_process_that_is_gone_counts_nothing() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    assert tree_bytes(process.pid) == 0
+
+
+def test_the_ram_tier_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "tidegate-feed").mkdir()
+    (tmp_path / "tidegate-feed" / "0-0-0.seg").write_bytes(b"x" * 1000)
+    (tmp_path / "another").mkdir()
+    (tmp_path / "another" / "file").write_bytes(b"x" * 1000)
+    assert ram_tier_bytes(f"{tmp_path}/tidegate-*") == 1000
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until, "waited for 30 s"
+        time.sleep(0.01)
+
+
+def test_the_sampler_keeps_the_peak_after_the_memory_is_gone(tmp_path: Path) -> None:
+    segment = tmp_path / "tidegate-feed" / "large.seg"
+    segment.parent.mkdir()
+    with MemorySampler(ram_tiers=f"{tmp_path}/tidegate-*", every_s=0.01) as memory:
+        with segment.open("wb") as file:
+            file.truncate(1 << 40)  # a hole: only its size counts
+        wait_for(lambda: memory.peak_bytes > 1 << 40)
+        segment.unlink()
+        seen = memory.samples
+        wait_for(lambda: memory.samples > seen + 1)
+    assert memory.peak_bytes > 1 << 40
+
+
+def test_processor_time_of_a_child_that_has_ended_is_counted() -> None:
+    meter = CpuMeter()
+    code = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert meter.seconds() > 0.2
+
+
+def test_speed_is_in_mib_a_second() -> None:
+    assert mib_s(100 * MIB, 2.0) == 50.0
+    assert mib_s(100 * MIB, 0.0) == 0.0
+
+
+def test_a_percentile_of_nothing_is_nothing() -> None:
+    assert percentile([], 99) == 0.0
+    assert percentile([1.0, 2.0, 3.0], 50) == 2.0
+
+
+def test_parameters_take_what_is_given_and_keep_the_rest() -> None:
+    found = read_parameters(wake.Parameters, {"tables": "4", "file-size": "1MiB", "noop-seconds": "0.5"})
+    assert found == replace(wake.Parameters(), tables=4, file_size="1MiB", noop_seconds=0.5)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_refuses_an_unknown_parameter_before_it_starts(name: str, tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"unknown parameter 'tabels' .* known: .*file-size"):
+        run_bench(name, tmp_path, {"tabels": "4"})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("many", "not a number"), ("0", "greater than 0"), ("-3", "greater than 0")]
+)
+def test_a_parameter_that_is_no_count_is_refused(text: str, says: str) -> None:
+    with pytest.raises(BadSetting, match=says):
+        read_parameters(throughput.Parameters, {"tables": text})
+
+
+# -- throughput --------------------------------------------------------------------------------------------------------
+
+
+def test_the_prepared_input_holds_every_event_and_the_layout_once(tmp_path: Path) -> None:
+    kinds = pq.read_table(throughput.prepare(tmp_path, FEW), columns=["kind"])["kind"].to_pylist()
+    assert kinds.count(LAYOUT) == 1
+    assert kinds[0] == LAYOUT
+    assert (kinds.count(INSERT), kinds.count(UPDATE)) == (2_000, 2_000)
+    assert kinds[-1] == RESOLVED
+
+
+def test_the_prepared_input_can_be_replayed(tmp_path: Path) -> None:
+    source = open_source(f"parquet:{throughput.prepare(tmp_path, FEW)}")
+    end = source.latest(source.initial(), 1 << 40, frozenset())
+    batches = [batch for split in source.splits(source.initial(), end, 1) for batch in source.read(split)]
+    assert sum(batch.num_rows for batch in batches) >= FEW.events
+
+
+def test_the_input_is_prepared_once(tmp_path: Path) -> None:
+    ready = throughput.prepare(tmp_path, FEW)
+    (ready / "mark").touch()
+    assert throughput.prepare(tmp_path, FEW) == ready
+    assert (ready / "mark").exists()
+    assert throughput.prepare(tmp_path, replace(FEW, events=3_000)) != ready
+
+
+def test_what_an_interrupted_preparation_left_is_not_taken_for_the_input(tmp_path: Path) -> None:
+    whole = throughput.prepare(tmp_path, FEW)
+    left = whole.rename(whole.with_name(f"{whole.name}.{os.getpid()}.new"))
+    (left / "events-000099.parquet").write_bytes(b"half")
+    assert throughput.prepare(tmp_path, FEW) == whole
+    assert not (whole / "events-000099.parquet").exists()
+    assert not left.exists()
+
+
+def a_pair(seconds: float, native_seconds: float, sizes: tuple[int, ...] = (), peak_bytes: int = 0) -> throughput.Pair:
+    ended = Ended(seconds, 2.0, landed_rows=10, landed_bytes=100 * MIB, size_flushed=sizes)
+    return throughput.Pair(ended, peak_bytes, throughput.Written(native_seconds, 3.0, 10, 90 * MIB))
+
+
+def test_the_ratio_is_that_of_the_medians() -> None:
+    pairs = [a_pair(1.0, 2.0), a_pair(2.0, 4.0), a_pair(10.0, 2.0)]
+    found = throughput.figures(pairs, MIB)
+    assert (found["landed_mib_s"], found["native_mib_s"], found["ratio_to_native"]) == (50.0, 50.0, 1.0)
+
+
+def test_both_speeds_are_of_the_bytes_that_tidegate_wrote() -> None:
+    found = throughput.figures([a_pair(1.0, 1.0)], MIB)
+    assert found["landed_mib_s"] == found["native_mib_s"] == 100.0
+    assert (found["landed_mib"], found["native_output_mib"]) == (100.0, 90.0)
+
+
+def test_file_sizes_are_against_the_file_size_over_all_runs() -> None:
+    found = throughput.figures([a_pair(1.0, 1.0, (90, 100)), a_pair(1.0, 1.0, (110,))], file_size_bytes=100)
+    assert found["file_size_p50_ratio"] == 1.0
+    assert found["file_size_p10_ratio"] == pytest.approx(0.92)
+
+
+def test_peak_memory_is_of_the_first_run() -> None:
+    pairs = [a_pair(1.0, 1.0, peak_bytes=MIB), a_pair(1.0, 1.0, peak_bytes=5 * MIB)]
+    assert throughput.figures(pairs, MIB)["peak_rss_mib"] == 1.0
+
+
+def test_lines_and_bytes_of_csv_files_are_counted_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "schema_name=s").mkdir()
+    (tmp_path / "schema_name=s" / "part-0.csv").write_bytes(b"a\r\nb\r\n")
+    (tmp_path / "part-1.csv").write_bytes(b"c\r\n")
+    (tmp_path / "_SUCCESS").write_bytes(b"\n")
+    assert throughput.count_lines(tmp_path) == (3, 9)
+
+
+def test_a_side_that_lost_a_row_is_refused() -> None:
+    throughput.check_rows("Tidegate", 10, 10)
+    with pytest.raises(TidegateError, match="Spark's writer wrote 9 lines of 10 events"):
+        throughput.check_rows("Spark's writer", 9, 10)
+
+
+def test_two_sides_that_wrote_different_bytes_are_refused() -> None:
+    native = throughput.Written(1.0, 1.0, lines=5, bytes=200)
+    throughput.check_same(250, native)  # ten quotes a line: three names and two texts
+    with pytest.raises(TidegateError, match="did not write the same"):
+        throughput.check_same(251, native)
+
+
+# -- wake --------------------------------------------------------------------------------------------------------------
+
+
+def moments(*seen: tuple[float, int, int, int], by_wake: bool = False) -> wake.Watch:
+    watch = wake.Watch(by_wake)
+    for moment in seen:
+        watch.note(wake.Seen(*moment))
+    return watch
+
+
+def test_a_rate_leaves_out_what_landed_before_its_first_moment() -> None:
+    watch = moments((10.0, 1, 500 * MIB, 0), (11.0, 2, 600 * MIB, 0), (12.0, 3, 700 * MIB, 0), (15.0, 4, 700 * MIB, 0))
+    first, last = watch.window()
+    assert (first.at, last.at) == (10.0, 12.0)
+    assert wake.rate(first, last) == 100.0
+
+
+def test_moments_without_a_landing_do_not_begin_the_window() -> None:
+    first, last = moments((1.0, 1, 0, 0), (2.0, 1, MIB, 0), (3.0, 1, 2 * MIB, 0)).window()
+    assert (first.at, last.at) == (2.0, 3.0)
+
+
+def test_in_flush_mode_whole_batches_lie_between_the_wakes() -> None:
+    watch = moments((4.0, 0, 11 * MIB, 0), (5.0, 1, 22 * MIB, 0), (9.0, 1, 33 * MIB, 0), (10.0, 2, 44 * MIB, 0))
+    first, last = replace(watch, by_wake=True).window()
+    assert wake.rate(first, last) == pytest.approx(22 / 5)
+
+
+def test_a_phase_with_one_landing_tells_no_rate() -> None:
+    watch = moments((1.0, 1, MIB, 0), (2.0, 2, MIB, 0))
+    assert not watch.enough()
+    with pytest.raises(TidegateError, match="give it more seconds"):
+        watch.window()
+
+
+def test_a_phase_goes_on_until_it_tells_a_rate() -> None:
+    watch = moments((1.0, 1, MIB, 0))
+    assert not watch.enough()
+    watch.note(wake.Seen(2.0, 1, 2 * MIB, 0))
+    assert watch.enough()
+
+
+def test_the_share_of_size_flushes_is_of_the_bytes_in_the_window() -> None:
+    first, last = moments((1.0, 1, 10, 10), (2.0, 2, 50, 40)).window()
+    assert wake.size_flush_share(first, last) == 0.75
+
+
+def test_the_seeds_workload_is_expected_at_4_4_mib_a_second() -> None:
+    assert wake.Parameters().expected_mib_s == pytest.approx(4.4, rel=1e-6)
+
+
+def test_figures_of_wake_compare_enqueue_with_flush() -> None:
+    flush, enqueue, other = (
+        wake.Phase(name, speed, 0.5, [10.0]) for name, speed in (("f", 4.4), ("e", 88.0), ("o", 9.0))
+    )
+    found = wake.figures(wake.Parameters(), flush, enqueue, other, other)
+    assert (found["ratio"], found["flush_to_expected"]) == (pytest.approx(20), pytest.approx(1, rel=1e-6))
+    assert (found["size_flush_share"], found["wake_p99_ms"]) == (0.5, 10.0)
+
+
+def test_bytes_that_were_counted_but_do_not_stand_on_the_sink_are_refused() -> None:
+    wake.check_landed(MIB, MIB)
+    with pytest.raises(TidegateError, match=r"2.0 MiB were counted as landed but 1.0 MiB stand on the sink"):
+        wake.check_landed(2 * MIB, MIB)
+
+
+# -- hot-table ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_share_of_the_cores_is_processor_time_over_time_and_cores() -> None:
+    ended = Ended(seconds=10.0, cpu_seconds=10.0 * len(os.sched_getaffinity(0)), landed_rows=1, landed_bytes=1)
+    assert hot_table.cores_used(ended) == 1.0
+
+
+def test_the_default_of_hot_table_is_the_per_table_ordering() -> None:
+    per_table, globally = Ended(1.0, 1.0, 1, 10 * MIB), Ended(1.0, 1.0, 1, 20 * MIB)
+    found = hot_table.figures(per_table, globally)
+    assert found["landed_mib_s"] == found["landed_mib_s_per_table"] == 10.0
+    assert found["landed_mib_s_global"] == 20.0
+
+
+def test_a_hot_table_that_lost_a_delete_is_refused() -> None:
+    hot_table.check_deletes(20_000, 20_000)
+    with pytest.raises(TidegateError, match="19999 rows stand on the sink after 20000 deletes"):
+        hot_table.check_deletes(19_999, 20_000)
