@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import product
@@ -23,7 +24,17 @@ from tidegate.engine.store import Store
 from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format.csv import CsvOptions
 from tidegate.format.layout import PathOptions, parse_metadata
-from tidegate.testing import FakeClock, MemoryStore, TinySource, change, feed, landed_lines, layout_row, open_changefeed
+from tidegate.testing import (
+    FakeClock,
+    MemoryStore,
+    TinySource,
+    change,
+    feed,
+    landed_lines,
+    layout_row,
+    open_changefeed,
+    resolved_row,
+)
 
 JOURNAL = "_tidegate/journal"
 SOURCE = TinySource(tables=2, batches=3, rows=2)
@@ -64,6 +75,12 @@ def live(changefeed: Changefeed, source: TinySource = SOURCE) -> None:
     changefeed.write_progress()
 
 
+def die(changefeed: Changefeed) -> None:
+    """End it without another word to the store."""
+    changefeed.fail(TidegateError("killed"))
+    changefeed.close()
+
+
 def life(objects: Objects, spool: Path, script: list[str], after: str, source: TinySource = SOURCE) -> int:
     """One run over `objects`, ended by the first fault; returns the writes it asked for."""
     store = MemoryStore(script, after, objects)
@@ -72,8 +89,7 @@ def life(objects: Objects, spool: Path, script: list[str], after: str, source: T
         try:
             live(changefeed, source)
         finally:
-            changefeed.fail(TidegateError("killed"))  # ends it without another word to the store
-            changefeed.close()
+            die(changefeed)
     return store.writes
 
 
@@ -137,8 +153,7 @@ def land_and_die(changefeed: Changefeed, batch: list[dict[str, Any]] | None = No
     changefeed.clock.advance(5.0)
     while changefeed.land_next():
         pass
-    changefeed.fail(TidegateError("killed"))
-    changefeed.close()
+    die(changefeed)
 
 
 def test_a_kill_during_compaction_loses_nothing(tmp_path: Path) -> None:
@@ -153,7 +168,72 @@ def test_a_kill_during_compaction_loses_nothing(tmp_path: Path) -> None:
         check(objects)
 
 
-@pytest.mark.parametrize("seed", range(6))
+def asked(store: MemoryStore, path: str) -> None:
+    """Wait until the store was asked for `path`."""
+    until = time.monotonic() + 5.0
+    while all(path not in called for _, called in store.calls):
+        assert time.monotonic() < until, f"nobody asked for {path}"
+        time.sleep(0.005)
+
+
+def quietly(act: Callable[[], object]) -> threading.Thread:
+    """A thread that ends with its changefeed."""
+
+    def run() -> None:
+        with suppress(TidegateError):
+            act()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_a_round_planned_while_the_journal_is_compacted_leaves_no_gap_in_the_numbers(tmp_path: Path) -> None:
+    store, clock = MemoryStore(), FakeClock()
+    changefeed = open_changefeed(store, tmp_path, clock)
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    clock.advance(5.0)
+    store.begin("hang", entry(2))
+    threads = [quietly(partial(changefeed.journal.record, HEAD))]
+    asked(store, entry(2))
+    threads.append(quietly(changefeed.compact))
+    time.sleep(0.05)
+    threads.append(quietly(changefeed.land_next))  # plans, and waits behind the snapshot to state its intent
+    time.sleep(0.05)
+    store.begin("unavailable", entry(3))
+    store.end("hang", entry(2))
+    for thread in threads:
+        thread.join()
+    die(changefeed)
+    life(store.objects, tmp_path, [], "ok")
+    check(store.objects)
+
+
+def test_what_lands_while_the_journal_is_about_to_be_compacted_is_not_forgotten(tmp_path: Path) -> None:
+    store, clock = MemoryStore(), FakeClock()
+    changefeed = open_changefeed(store, tmp_path, clock)
+    for _ in range(254):
+        changefeed.journal.record(HEAD)
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    clock.advance(5.0)
+    store.begin("hang", "CDC.index")
+    landing = quietly(changefeed.land_next)
+    asked(store, "CDC.index")
+    feed(changefeed, 1, [resolved_row(SOURCE.resolved_ts(0) - 1)], None)
+    store.begin("hang", entry(257))
+    recording = quietly(changefeed.write_progress)
+    asked(store, entry(257))
+    store.end("hang", "CDC.index")
+    landing.join()
+    store.end("hang", entry(257))
+    recording.join()
+    assert changefeed.journal.snapshot_number == 257
+    die(changefeed)
+    life(store.objects, tmp_path, [], "ok")
+    check(store.objects)
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_a_kill_while_landing_recording_and_compacting_at_once_loses_nothing(tmp_path: Path, seed: int) -> None:
     source = TinySource(tables=3, batches=60, rows=1)
     objects: Objects = {}
@@ -161,30 +241,27 @@ def test_a_kill_while_landing_recording_and_compacting_at_once_loses_nothing(tmp
     for _ in range(2):
         store = MemoryStore(objects=objects)
         changefeed = open_changefeed(store, tmp_path, SystemClock(), flush_interval_s=0.002)
-        ended = threading.Event()
-        compacting = threading.Thread(target=partial(compact_until, changefeed, ended))
         changefeed.start()
-        compacting.start()
-        done, position = time.monotonic() + chance.uniform(0.1, 0.3), changefeed.ledger.progress.position
+        ended = threading.Event()
+        compacting = quietly(partial(compact_until, changefeed, ended))
+        until, position = time.monotonic() + chance.uniform(0.1, 0.3), changefeed.ledger.progress.position
         for batch, n in enumerate(range(0 if position is None else int(position) + 1, source.batches)):
             feed(changefeed, batch, source.batch(n), str(n))
             time.sleep(0.003)
-            if time.monotonic() > done:
+            if time.monotonic() > until:
                 break
         store.after = "unavailable"  # killed
         ended.set()
         compacting.join()
-        changefeed.fail(TidegateError("killed"))
-        changefeed.close()
+        die(changefeed)
     life(objects, tmp_path, [], "ok", source)
     check(objects, source)
 
 
 def compact_until(changefeed: Changefeed, ended: threading.Event) -> None:
-    with suppress(TidegateError):
-        while not ended.is_set():
-            changefeed.write_progress()
-            changefeed.compact()
+    while not ended.is_set():
+        changefeed.write_progress()
+        changefeed.compact()
 
 
 # -- adoption --------------------------------------------------------------------------------------------------------
@@ -318,8 +395,7 @@ def test_a_changefeed_that_is_fenced_off_stops_before_it_lands_anything(tmp_path
     with pytest.raises(FencedOff):
         first.land_next()
     assert not any(path.startswith("shop/") for path in store.objects)
-    first.fail(TidegateError("fenced off"))
-    first.close()
+    die(first)
     second.close()
 
 

@@ -181,7 +181,6 @@ class Changefeed:
         with self._changed:
             if self._error is None:
                 self._error = error
-                log.error("changefeed failed: %s", error)
             self._changed.notify_all()
 
     def stop_reading(self) -> None:
@@ -290,7 +289,7 @@ class Changefeed:
             accepted = self.ledger.accept(batch, rows, now, end, resolved)
             if resolved:
                 self._arrivals.append((now, resolved))
-            if self.floor is not None and self.ledger.progress.resolved_ts >= int(self.floor.ts.max()):
+            if self.floor is not None and resolved >= int(self.floor.ts.max()):
                 self.floor = None  # the replay has passed everything that was durable before
             self.totals.rows_accepted += accepted.rows
             self.totals.bytes_accepted += accepted.bytes

@@ -87,11 +87,12 @@ def start_source(
     store_opener: Callable[[str], Store] = open_store,
 ) -> Handle:
     """Land a source of ours (`workload://...`, `parquet:...`), which executors read in place."""
+    spark = _active_session()
     source = sources.open_source(source_uri, ordering=settings.encoder_ordering, wake_mode=settings.wake_mode)
 
     def events(position: Position | None) -> DataFrame:
         return load_stream(
-            _active_session(),
+            spark,
             source_uri,
             position.offset if position is not None else None,
             read="splits",
@@ -115,7 +116,7 @@ def start_source(
 
 
 def _active_session() -> SparkSession:
-    spark = SparkSession.getActiveSession() or SparkSession.getDefaultSession()
+    spark = SparkSession.getActiveSession()
     if spark is None:
         raise TidegateError("no Spark session is active; make one with SparkSession.builder before write_stream")
     return spark

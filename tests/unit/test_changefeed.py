@@ -1,0 +1,645 @@
+"""The driver's shell without Spark: wake, checkpoint, budget, failures, and what each metric says."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidegate.engine.changefeed import Changefeed, chunk_bytes, held_file
+from tidegate.engine.clock import SystemClock
+from tidegate.engine.ingest import ingest
+from tidegate.engine.rows import ITEMS
+from tidegate.errors import BadEvents, SpoolError, StoreRefused, StoreUnavailable, TidegateError
+from tidegate.format.layout import METADATA, parse_metadata
+from tidegate.metrics import METRICS
+from tidegate.testing import (
+    START_TS,
+    FakeClock,
+    MemoryStore,
+    TinySource,
+    change,
+    events_batch,
+    feed,
+    landed_lines,
+    layout_row,
+    open_changefeed,
+    resolved_row,
+)
+
+SOURCE = TinySource(tables=2, batches=4, rows=2)
+Open = Callable[..., Changefeed]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def opened(store: MemoryStore, clock: FakeClock, tmp_path: Path) -> Iterator[Open]:
+    """Opens changefeeds on the store; all are closed in the end."""
+    made: list[Changefeed] = []
+
+    def make(**settings: Any) -> Changefeed:
+        made.append(open_changefeed(store, tmp_path / "spool", settings.pop("clock", clock), **settings))
+        return made[-1]
+
+    yield make
+    for changefeed in made:
+        changefeed.fail(TidegateError("the test is over"))
+        changefeed.close()
+
+
+def large(table: int, n: int, size: int) -> dict[str, Any]:
+    return change(table, START_TS + n, n, b"%d" % n, b"x" * size)
+
+
+def land_due(changefeed: Changefeed, seconds: float = 5.0) -> None:
+    assert isinstance(changefeed.clock, FakeClock)
+    changefeed.clock.advance(seconds)
+    while changefeed.land_next():
+        pass
+
+
+def in_thread(act: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as exc:
+            caught.append(exc)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, caught
+
+
+def soon(condition: Callable[[], object], seconds: float = 5.0) -> bool:
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.005)
+    return bool(condition())
+
+
+def metadata_ts(store: MemoryStore) -> int:
+    return parse_metadata(store.objects[METADATA].decode()) if METADATA in store.objects else 0
+
+
+def segments(changefeed: Changefeed) -> list[str]:
+    places = [place for place in (changefeed.spool.disk, changefeed.spool.memory) if place is not None]
+    return sorted(path.name for place in places for path in place.glob("*.seg"))
+
+
+# -- two stages of the ack -----------------------------------------------------------------------------------------------
+
+
+def test_an_early_wake_does_not_move_the_checkpoint(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    changefeed.await_wake(0, 0.0)
+    changefeed.write_progress()
+    assert changefeed.status().checkpoint_ts == START_TS, "just under the first row that is not durable"
+    assert changefeed.ledger.progress.position is None
+    land_due(changefeed)
+    changefeed.write_progress()
+    assert metadata_ts(store) == SOURCE.resolved_ts(0)
+    assert changefeed.ledger.progress.position == "0"
+
+
+def test_an_idle_feed_moves_the_checkpoint_with_its_resolved_marks(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    for n in range(3):
+        feed(changefeed, n, [resolved_row(START_TS + n)], str(n))
+        changefeed.write_progress()
+        assert metadata_ts(store) == START_TS + n
+
+
+def test_the_end_of_a_finite_source_counts_as_resolved(opened: Open) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, [layout_row(), *SOURCE.changes(0)], "0")
+    changefeed.source_ended()
+    land_due(changefeed)
+    assert changefeed.status().checkpoint_ts == SOURCE.resolved_ts(0)
+
+
+def test_the_high_mark_holds_the_wake_and_it_goes_out_once_at_the_low_mark(opened: Open, clock: FakeClock) -> None:
+    changefeed = opened(spool_max_bytes=100_000, file_size_bytes=1 << 20, dispatcher_share=1.0)
+    feed(changefeed, 0, [layout_row(), *(large(n, n, 14_000) for n in range(1, 7))], "0")
+    assert changefeed.status().wake_held, "84 KB of 100 are above the high mark"
+    waiter, errors = in_thread(lambda: changefeed.await_wake(0, 0.0))
+    assert soon(lambda: changefeed.metrics.value("pending_post_enqueue") == 1)
+    assert changefeed.metrics.value("wake_calls_total") == 0
+    assert changefeed.land_next(), "under pressure a round is due before its age"
+    while changefeed.status().wake_held and changefeed.land_next():
+        pass
+    waiter.join(5.0)
+    assert not waiter.is_alive()
+    assert errors == []
+    assert changefeed.status().spool_bytes <= changefeed.status().spool_low_mark
+    assert changefeed.metrics.value("wake_calls_total") == 1
+    assert changefeed.metrics.value("wake_suppressed_total") == 1
+    assert changefeed.metrics.value("pending_post_enqueue") == 0
+
+
+def test_between_the_marks_a_held_wake_stays_held(opened: Open) -> None:
+    changefeed = opened(spool_max_bytes=100_000, dispatcher_share=1.0)
+    feed(changefeed, 0, [layout_row(), large(1, 1, 50_000)], "0")
+    feed(changefeed, 1, [large(2, 2, 40_000)], "1")
+    assert changefeed.status().wake_held
+    spool = changefeed.ledger.spool
+    assert spool.held > spool.high_mark
+    assert changefeed.land_next()
+    assert spool.held <= spool.low_mark
+    feed(changefeed, 2, [large(3, 3, 70_000 - spool.held)], "2")
+    assert spool.low_mark < spool.held < spool.high_mark
+    changefeed.await_wake(2, 0.0)
+    assert changefeed.metrics.value("wake_suppressed_total") == 0, "it was not above the high mark since"
+
+
+def test_a_spool_without_space_on_its_disk_holds_the_wake_until_it_is_empty(opened: Open) -> None:
+    changefeed = opened()
+    changefeed.disk_reserve_bytes = 1 << 60
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    waiter, errors = in_thread(lambda: changefeed.await_wake(0, 0.0))
+    assert soon(lambda: changefeed.metrics.value("pending_post_enqueue") == 1)
+    land_due(changefeed)
+    waiter.join(5.0)
+    assert not waiter.is_alive()
+    assert errors == []
+
+
+def test_flush_mode_waits_until_the_batch_is_durable(opened: Open) -> None:
+    changefeed = opened(wake_mode="flush")
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    waiter, errors = in_thread(lambda: changefeed.await_wake(0, 0.0))
+    time.sleep(0.15)
+    assert waiter.is_alive()
+    land_due(changefeed)
+    waiter.join(5.0)
+    assert not waiter.is_alive()
+    assert errors == []
+    changefeed.await_wake(7, 0.0)  # a batch of nothing is durable at once
+
+
+@pytest.mark.parametrize("wake_mode", ["flush", "enqueue"])
+def test_stop_ends_every_waiter(opened: Open, wake_mode: str) -> None:
+    changefeed = opened(wake_mode=wake_mode, spool_max_bytes=10_000, dispatcher_share=1.0)
+    feed(changefeed, 0, [layout_row(), large(1, 1, 20_000)], "0")
+    waiters = [in_thread(lambda: changefeed.await_wake(0, 0.0)) for _ in range(3)]
+    time.sleep(0.1)
+    assert all(thread.is_alive() for thread, _ in waiters)
+    changefeed.stop_reading()
+    for thread, errors in waiters:
+        thread.join(2.0)
+        assert not thread.is_alive()
+        assert errors == []
+    assert changefeed.stopping
+
+
+def test_the_first_error_ends_every_waiter_with_its_cause(opened: Open) -> None:
+    changefeed = opened(wake_mode="flush")
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    waiters = [in_thread(lambda: changefeed.await_wake(0, 0.0)) for _ in range(2)]
+    closing = in_thread(lambda: changefeed.land_all(threading.Event()))
+    first, second = StoreRefused("no rights on shop/t1"), StoreUnavailable("later")
+    changefeed.fail(first)
+    changefeed.fail(second)
+    for thread, errors in waiters:
+        thread.join(2.0)
+        assert [error.__cause__ for error in errors] == [first]
+        assert "no rights on shop/t1" in str(errors[0])
+    closing[0].join(2.0)
+    assert not closing[0].is_alive()
+    assert changefeed.error is first
+    assert changefeed.status().state == "failed"
+    with pytest.raises(TidegateError, match="no rights"):
+        feed(changefeed, 1, SOURCE.batch(1), "1")
+
+
+@pytest.mark.parametrize(
+    ("cause", "retry"), [(StoreUnavailable("x"), True), (StoreRefused("x"), False), (OSError("x"), True)]
+)
+def test_a_waiters_error_says_whether_a_new_start_may_help(opened: Open, cause: Exception, retry: bool) -> None:
+    changefeed = opened()
+    changefeed.fail(cause)
+    with pytest.raises(TidegateError) as caught:
+        changefeed.accept(0, ITEMS.empty_table(), None)
+    assert caught.value.retry is retry
+
+
+# -- metadata --------------------------------------------------------------------------------------------------------
+
+
+def test_metadata_is_written_at_most_every_two_seconds_and_never_backwards(
+    opened: Open, store: MemoryStore, clock: FakeClock
+) -> None:
+    changefeed = opened()
+    changefeed.start()
+    seen: list[int] = []
+
+    def puts() -> int:
+        return store.calls.count(("put", METADATA))
+
+    for n in range(6):
+        feed(changefeed, n, [resolved_row(START_TS + 1 + (n if n != 3 else 0))], str(n))
+        clock.advance(1.0)
+        soon(lambda n=n: puts() == (n + 1) // 2, 0.3)
+        seen.append(metadata_ts(store))
+    assert puts() == 3, "six seconds"
+    assert seen == sorted(seen)
+    assert seen[-1] == START_TS + 6
+
+
+def test_metadata_is_not_written_again_while_nothing_moves(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, [resolved_row(START_TS)], "0")
+    for _ in range(3):
+        changefeed.write_progress()
+    assert store.calls.count(("put", METADATA)) == 1
+
+
+def test_a_failed_metadata_is_written_the_next_time(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, [resolved_row(START_TS)], "0")
+    store.begin("unavailable", METADATA)
+    changefeed.write_progress()
+    assert METADATA not in store.objects
+    store.end("unavailable", METADATA)
+    changefeed.write_progress()
+    assert metadata_ts(store) == START_TS
+
+
+def test_the_journal_knows_a_checkpoint_before_a_reader_does(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, [resolved_row(START_TS)], "0")
+    changefeed.write_progress()
+    assert [op for op, path in store.calls if path == METADATA or path.endswith("2.entry")] == [
+        *("get", "create_bytes", "put"),
+    ]
+
+
+# -- failing tables ----------------------------------------------------------------------------------------------------
+
+
+def test_the_status_names_a_failing_table_from_its_first_failure_until_it_lands(
+    opened: Open, store: MemoryStore
+) -> None:
+    changefeed = opened()
+    store.begin("unavailable", "/t1/")
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    assert changefeed.status().retrying == {}
+    land_due(changefeed)
+    assert list(changefeed.status().retrying) == ["shop.t1"]
+    assert "unavailable on command" in changefeed.status().retrying["shop.t1"]
+    assert list(landed_lines(store)) == ["shop.t2"], "the other table landed"
+    land_due(changefeed, 2.0)
+    assert list(changefeed.status().retrying) == ["shop.t1"]
+    store.end("unavailable", "/t1/")
+    land_due(changefeed, 10.0)
+    assert changefeed.status().retrying == {}
+    assert len(landed_lines(store)["shop.t1"]) == 2
+    assert changefeed.metrics.value("store_retries_total") == 2
+
+
+def test_a_table_whose_first_files_landed_is_still_named_for_the_rest(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened(file_size_bytes=1_000)
+    store.begin("unavailable", "CDC00000000000000000002.csv")
+    feed(changefeed, 0, [layout_row(), *(large(1, n, 900) for n in range(1, 5))], "0")
+    land_due(changefeed)
+    assert len(landed_lines(store)["shop.t1"]) == 1
+    assert list(changefeed.status().retrying) == ["shop.t1"]
+
+
+def test_a_hanging_table_does_not_stop_the_others(store: MemoryStore, tmp_path: Path) -> None:
+    changefeed = open_changefeed(store, tmp_path, SystemClock(), stall_s=0.2, flush_interval_s=0.2)
+    store.begin("hang", "/t1/")
+    changefeed.start()
+    for n in range(SOURCE.batches):
+        feed(changefeed, n, SOURCE.batch(n), str(n))
+        time.sleep(0.1)
+    assert soon(lambda: len(landed_lines(store).get("shop.t2", [])) == 8)
+    assert "/t1/" not in str(list(landed_lines(store)))
+    assert "no answer" in changefeed.status().retrying["shop.t1"]
+    store.end("hang", "/t1/")
+    assert changefeed.land_all(threading.Event())
+    changefeed.close()
+    assert {t: [line.values for line in lines] for t, lines in landed_lines(store).items()} == SOURCE.lines()
+
+
+def test_what_the_store_refuses_stops_the_changefeed_with_table_and_reason(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    store.begin("refuse", "/t1/")
+    changefeed.start()
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    assert isinstance(changefeed.clock, FakeClock)
+    changefeed.clock.advance(5.0)
+    assert soon(lambda: changefeed.error is not None)
+    assert isinstance(changefeed.error, StoreRefused)
+    assert "cannot land shop.t1" in str(changefeed.error)
+    assert "refused on command" in str(changefeed.error)
+    assert metadata_ts(store) == 0, "the checkpoint is untouched"
+
+
+def test_a_failed_landing_is_tried_again_with_the_same_files(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    store.begin("lost", "/t1/")
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    land_due(changefeed)
+    store.end("lost", "/t1/")
+    land_due(changefeed, 10.0)
+    assert {t: len(lines) for t, lines in landed_lines(store).items()} == {"shop.t1": 2, "shop.t2": 2}
+    assert changefeed.status().reasons == {"interval": 1, "error": 1}
+    assert changefeed.ledger.idle
+
+
+def test_a_lander_that_fails_altogether_ends_the_changefeed(store: MemoryStore, tmp_path: Path) -> None:
+    changefeed = open_changefeed(store, tmp_path, SystemClock(), flush_interval_s=0.05)
+
+    def broken(plans: list[dict[str, Any]], job: object) -> pa.Table:
+        raise OSError("the job was cancelled")
+
+    changefeed.run_land = broken
+    changefeed.start()
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    assert soon(lambda: changefeed.error is not None)
+    assert "cancelled" in str(changefeed.error)
+    changefeed.close()
+
+
+# -- the spool and its budget --------------------------------------------------------------------------------------------
+
+
+def test_a_table_over_its_share_is_written_to_the_held_file_until_it_is_down(opened: Open) -> None:
+    changefeed = opened(spool_max_bytes=100_000, dispatcher_share=0.1)
+    held = Path(held_file(changefeed.settings))
+    feed(changefeed, 0, [layout_row(), large(1, 1, 500), large(2, 2, 20_000)], "0")
+    assert json.loads(held.read_text()) == [2]
+    land_due(changefeed)
+    assert json.loads(held.read_text()) == []
+
+
+def test_the_held_file_is_there_only_when_needed(opened: Open) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    assert not Path(held_file(changefeed.settings)).exists()
+
+
+def test_the_held_file_survives_many_writers_at_once(store: MemoryStore, tmp_path: Path) -> None:
+    changefeed = open_changefeed(
+        store, tmp_path, SystemClock(), flush_interval_s=0.001, spool_max_bytes=50_000, dispatcher_share=0.1
+    )
+    changefeed.start()
+    for n in range(40):
+        feed(changefeed, n, [layout_row(), *(large(t, n, 6_000) for t in range(1, 4))], str(n))
+    assert changefeed.land_all(threading.Event())
+    assert changefeed.error is None
+    changefeed.close()
+
+
+def test_segments_are_deleted_when_nothing_refers_to_them(opened: Open) -> None:
+    changefeed = opened()
+    for n in range(2):
+        feed(changefeed, n, SOURCE.batch(n), str(n))
+    assert segments(changefeed) == ["0-0-0-0.seg", "1-0-0-0.seg"]
+    land_due(changefeed)
+    assert segments(changefeed) == []
+    assert changefeed.status().spool_bytes == 0
+
+
+def test_a_segment_stays_while_one_item_refers_to_it(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    store.begin("unavailable", "/t1/")
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    land_due(changefeed)
+    assert segments(changefeed) == ["0-0-0-0.seg"]
+    store.end("unavailable", "/t1/")
+    land_due(changefeed, 10.0)
+    assert segments(changefeed) == []
+
+
+def test_leftovers_of_a_lost_attempt_are_deleted_when_the_batch_is_accepted(opened: Open) -> None:
+    changefeed = opened()
+    job = changefeed.ingest_job(tasks=1, allowance_bytes=1 << 20)
+    list(ingest([events_batch(SOURCE.batch(0))], job, "0-0-7"))
+    list(ingest([events_batch(SOURCE.batch(0))], job, "1-0-8"))
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    assert segments(changefeed) == ["0-0-0-0.seg", "1-0-8-0.seg"], "another batch's are left alone"
+    changefeed.discard(1)
+    assert segments(changefeed) == ["0-0-0-0.seg"]
+
+
+def test_a_batch_that_brings_only_duplicates_is_durable_at_once(opened: Open) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    feed(changefeed, 1, SOURCE.batch(0), "1")
+    assert segments(changefeed) == ["0-0-0-0.seg"]
+    assert changefeed.status().duplicates > 0
+    land_due(changefeed)
+    assert changefeed.ledger.progress.position == "1"
+
+
+@pytest.mark.parametrize("spool_type", ["disk", "memory"])
+def test_both_spool_types_land_everything_and_leave_nothing(
+    store: MemoryStore, tmp_path: Path, spool_type: str
+) -> None:
+    changefeed = open_changefeed(store, tmp_path, SystemClock(), spool_type=spool_type, flush_interval_s=0.05)
+    changefeed.start()
+    for n in range(SOURCE.batches):
+        feed(changefeed, n, SOURCE.batch(n), str(n))
+        changefeed.await_wake(n, 0.0)
+    if spool_type == "memory":
+        assert list(changefeed.spool.disk.glob("*.seg")) == []
+    assert changefeed.land_all(threading.Event())
+    changefeed.close()
+    assert {t: [line.values for line in lines] for t, lines in landed_lines(store).items()} == SOURCE.lines()
+    assert metadata_ts(store) == SOURCE.resolved_ts(SOURCE.batches - 1)
+    assert list(tmp_path.iterdir()) == []
+    assert changefeed.spool.memory is None or not changefeed.spool.memory.exists()
+
+
+# -- start and close -----------------------------------------------------------------------------------------------------
+
+
+def test_closing_lands_what_is_spooled_and_writes_the_checkpoint(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    changefeed.start()
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    changefeed.stop_reading()
+    assert changefeed.land_all(threading.Event())
+    changefeed.close()
+    changefeed.close()
+    assert changefeed.status().reasons == {"close": 2}
+    assert metadata_ts(store) == SOURCE.resolved_ts(0)
+    assert changefeed.status().state == "stopped"
+
+
+def test_leaving_does_not_wait_for_a_store_that_hangs(store: MemoryStore, tmp_path: Path) -> None:
+    changefeed = open_changefeed(store, tmp_path, SystemClock(), stall_s=0.1)
+    store.begin("hang", "shop/")
+    changefeed.start()
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    leave = threading.Event()
+    closing, _ = in_thread(lambda: changefeed.land_all(leave))
+    time.sleep(0.2)
+    assert closing.is_alive()
+    leave.set()
+    closing.join(2.0)
+    assert not closing.is_alive()
+    store.end("hang", "shop/")
+    changefeed.close()
+
+
+def test_a_sink_that_others_wrote_is_refused_however_often_and_left_as_it_is(tmp_path: Path) -> None:
+    store = MemoryStore(objects={"shop/orders.parquet": b"x"})
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=r"not empty \(shop/orders.parquet\).*give an empty prefix"):
+            open_changefeed(store, tmp_path)
+    assert list(store.objects) == ["shop/orders.parquet"]
+    assert list(tmp_path.iterdir()) == [], "the spool is given back"
+
+
+def test_an_error_item_becomes_the_error_it_names(opened: Open) -> None:
+    changefeed = opened()
+    with pytest.raises(BadEvents, match="NULL in table_name"):
+        feed(changefeed, 0, [layout_row(), change(1, START_TS, 1, table_name=None)])
+    text = pa.RecordBatch.from_pylist([{"kind": "error", "text": "SpoolError: no space"}], ITEMS)
+    with pytest.raises(SpoolError, match="^no space$"):
+        changefeed.learn(pa.Table.from_batches([text]))
+    assert changefeed.ledger.idle
+
+
+def test_a_layout_learned_late_asks_for_the_batch_once_more(opened: Open) -> None:
+    changefeed = opened()
+    job = changefeed.ingest_job(tasks=2, allowance_bytes=1 << 20)
+    parts = [
+        *ingest([events_batch([change(1, START_TS, 1)])], job, "0-0-0"),
+        *ingest([events_batch([layout_row()])], job, "0-1-1"),
+    ]
+    assert changefeed.learn(pa.Table.from_batches(parts))
+    changefeed.discard(0)
+    feed(changefeed, 0, [change(1, START_TS, 1)], "0")
+    assert changefeed.status().rows_accepted == 1
+
+
+def test_a_layout_that_nobody_defines_is_refused_by_its_name(opened: Open) -> None:
+    changefeed = opened()
+    with pytest.raises(BadEvents, match=r"layout -?\d+ but no layout row defines it"):
+        feed(changefeed, 0, [change(1, START_TS, 1)])
+
+
+def test_a_table_out_of_order_is_refused_by_its_name(opened: Open) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, [layout_row(), change(1, START_TS + 5, 5)])
+    with pytest.raises(BadEvents, match=r"shop\.t1"):
+        feed(changefeed, 1, [change(1, START_TS + 4, 4), change(1, START_TS + 6, 6)])
+
+
+def test_landing_keeps_to_half_of_the_slots_while_ingest_runs(opened: Open) -> None:
+    changefeed = opened(file_size_bytes=1_000)
+    feed(changefeed, 0, [layout_row(), large(1, 1, 2_000)], "0")
+    changefeed.slots = 2
+    running: list[int] = []
+    land = changefeed.run_land
+
+    def run(plans: list[dict[str, Any]], job: Any) -> pa.Table:
+        changefeed.ingest_job(tasks=1, allowance_bytes=1)
+        running.append(1)
+        assert not changefeed.land_next(), "the one slot that landing may have is taken"
+        changefeed.ingest_ended()
+        return land(plans, job)
+
+    changefeed.run_land = run
+    assert changefeed.land_next()
+    assert running == [1]
+
+
+def test_chunks_are_a_small_part_of_a_file() -> None:
+    assert chunk_bytes(64 << 20) == 1 << 20
+    assert chunk_bytes(1 << 20) == 16 << 10
+    assert chunk_bytes(1_000) == 500
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------------
+
+NOT_FED_HERE = {"source_backlog_bytes"}  # the changefeed does not know its source
+
+
+def moved(changefeed: Changefeed) -> set[str]:
+    """Names of the metrics that have a series other than zero."""
+    prefix, found = "ticdc_sink_cloud_storage_", set()
+    for family in changefeed.metrics.registry.collect():
+        for sample in family.samples:
+            if sample.value and not sample.name.endswith(("_created", "_bucket", "_sum")):
+                found.add(sample.name.removeprefix(prefix).removesuffix("_count"))
+    names = {metric.name for metric in METRICS}
+    return {name for name in names if name in found or name + "_count" in found}
+
+
+def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemoryStore, clock: FakeClock) -> None:
+    changefeed = opened(spool_type="memory", spool_max_bytes=1 << 20, file_size_bytes=1_000, dispatcher_share=1.0)
+    land, seen = changefeed.run_land, set[str]()
+
+    def run(plans: list[dict[str, Any]], job: Any) -> pa.Table:
+        changefeed.write_progress()
+        seen.update(moved(changefeed))
+        return land(plans, job)
+
+    changefeed.run_land = run
+    store.begin("unavailable", "/t1/")
+    feed(changefeed, 0, [layout_row(), *(large(t, t, 400_000) for t in (1, 2, 3)), resolved_row(START_TS + 9)], "0")
+    waiter, _ = in_thread(lambda: changefeed.await_wake(0, 0.0))
+    assert soon(lambda: changefeed.metrics.value("pending_post_enqueue") == 1)
+    seen |= moved(changefeed)
+    land_due(changefeed)
+    seen |= moved(changefeed)
+    store.end("unavailable", "/t1/")
+    land_due(changefeed, 10.0)
+    waiter.join(5.0)
+    feed(changefeed, 1, [large(1, 1, 10)], "1")
+    changefeed.write_progress()
+    seen |= moved(changefeed)
+    on_disk = open_changefeed(MemoryStore(), Path(changefeed.settings.spool_dir) / "other", clock)
+    on_disk.spool.memory_limit = 0
+    feed(on_disk, 0, SOURCE.batch(0), "0")
+    seen |= moved(on_disk)
+    rows = [layout_row(), large(1, 1, 40 << 20)]
+    job = on_disk.ingest_job(tasks=1, allowance_bytes=1 << 30)
+    batches = [events_batch(rows), events_batch([large(2, 2, 40 << 20)])]
+    on_disk.accept(1, pa.Table.from_batches(ingest(batches, job, "1-0-0"), ITEMS).slice(1), "1")
+    seen |= moved(on_disk)
+    on_disk.close()
+    assert {metric.name for metric in METRICS} - seen == NOT_FED_HERE
+
+
+def test_gauges_fall_back_when_everything_is_durable(opened: Open) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    assert changefeed.metrics.value("writer_input_len") == 2
+    assert changefeed.metrics.value("active_tables") == 2
+    land_due(changefeed)
+    for name in ("writer_input_len", "in_flight_len", "to_be_flushed_len", "active_tables", "spool_items"):
+        assert changefeed.metrics.value(name) == 0
+    assert changefeed.metrics.value("land_tasks_running", executor="driver") == 0
+    assert changefeed.metrics.value("accepted_to_durable_seconds") == 2, "one value for each file"
+
+
+def test_a_failing_file_waits_and_is_not_in_flight(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    store.begin("unavailable", "/t1/")
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    land_due(changefeed)
+    assert changefeed.metrics.value("to_be_flushed_len") == 1
+    assert changefeed.metrics.value("in_flight_len") == 0
