@@ -308,3 +308,23 @@ def test_the_example_of_the_documentation_runs(spark: SparkSession, tmp_path: Pa
     status = space["land"](spark, events_dir, f"file://{tmp_path}/out")
     assert status.rows_landed == 20_000
     assert read_csv(next((tmp_path / "out").rglob("CDC*.csv"))).num_rows > 0
+
+
+def test_a_short_flush_delay_makes_10000_one_row_tables_durable_long_before_the_interval(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = open_source("workload://sysbench?tables=10000&rows=1&events=10000")
+    start = source.initial()
+    splits = source.splits(start, source.latest(start, 1 << 40, frozenset()), 1)
+    write_events(str(tmp_path / "events"), (batch for split in splits for batch in source.read(split)), 100_000)
+    handle = tidegate.write_stream(
+        lambda position: spark.readStream.schema(EVENTS_DDL).parquet(str(tmp_path / "events")),
+        f"file://{tmp_path}/out",
+        spool_dir=str(tmp_path / "spool"),
+        flush_interval="10m",
+        max_flush_delay="200ms",
+    )
+    until(lambda: handle.status().rows_landed == 10_000)  # the stream goes on, so nothing is flushed by closing
+    assert set(handle.status().reasons) == {"delay"}
+    stopped(handle)
+    assert len(list((tmp_path / "out").rglob("CDC.index"))) == 10_000

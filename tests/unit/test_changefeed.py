@@ -516,7 +516,7 @@ def test_an_error_item_becomes_the_error_it_names(opened: Open) -> None:
     with pytest.raises(BadEvents, match="NULL in table_name"):
         feed(changefeed, 0, [layout_row(), change(1, START_TS, 1, table_name=None)])
     text = pa.RecordBatch.from_pylist([{"kind": "error", "text": "SpoolError: no space"}], ITEMS)
-    with pytest.raises(SpoolError, match="^no space$"):
+    with pytest.raises(SpoolError, match=r"^no space$"):
         changefeed.learn(pa.Table.from_batches([text]))
     assert changefeed.ledger.idle
 
