@@ -260,14 +260,16 @@ def test_more_than_the_allowance_fails_with_the_name_of_the_sources_limit(tmp_pa
 
 
 @given(
-    marks=st.dictionaries(st.integers(1, 4), st.tuples(st.integers(0, 6), st.integers(0, 40)), min_size=1),
-    rows=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), max_size=30),
+    rows=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=30),
+    durable=st.lists(st.tuples(st.integers(0, 29), st.integers(-1, 1)), min_size=1, max_size=5),
 )
 @settings(max_examples=100, deadline=None)
-def test_the_floor_drops_exactly_what_is_durable(
-    marks: dict[int, tuple[int, int]], rows: list[tuple[int, int]]
-) -> None:
+def test_the_floor_drops_exactly_what_is_durable(rows: list[tuple[int, int]], durable: list[tuple[int, int]]) -> None:
     changes = [change(table, START_TS + ts, seq) for seq, (table, ts) in enumerate(sorted(rows, key=lambda r: r[1]))]
+    marks: dict[int, tuple[int, int]] = {}
+    for at, shift in durable:  # at a row, or just before or behind one
+        row = changes[at % len(changes)]
+        marks[row["table_id"]] = (row["commit_ts"] - START_TS, row["seq"] + shift)
     kept = [c for c in changes if (c["commit_ts"] - START_TS, c["seq"]) > marks.get(c["table_id"], (-1, -1))]
     tables = sorted(marks)
     floor = Floor(

@@ -284,6 +284,14 @@ def test_what_landed_unconfirmed_is_adopted_and_its_index_put_again(tmp_path: Pa
     assert {table: len(lines) for table, lines in landed_lines(store).items()} == {"shop.t1": 2, "shop.t2": 2}
 
 
+def test_after_a_clean_end_a_start_asks_for_no_file(tmp_path: Path) -> None:
+    objects: Objects = {}
+    life(objects, tmp_path, [], "ok")
+    store = MemoryStore(objects=objects)
+    assert open_journal(store, PathOptions())[1].adopted == 0
+    assert not any(path.startswith("shop/") for _, path in store.calls)
+
+
 def test_a_planned_file_that_never_landed_is_written_again_under_its_number(tmp_path: Path) -> None:
     store = MemoryStore()
     land_and_die(open_changefeed(store, tmp_path))

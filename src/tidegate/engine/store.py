@@ -86,8 +86,8 @@ class FileStore:
                     file.write(head)
                 _copy_slices(file.fileno(), slices, beat)
             beat(0)
-            if not self._link(temp, path) and self.size(path) != size:
-                raise StoreRefused(f"{path} exists with {self.size(path)} bytes where {size} were to be written")
+            if not self._link(temp, path) and (found := self._size(path)) != size:
+                raise StoreRefused(f"{path} exists with {found} bytes where {size} were to be written")
 
     def create_bytes(self, path: str, data: bytes) -> bool:
         with _sorted_errors(path), self._temporary() as temp:
@@ -121,10 +121,7 @@ class FileStore:
 
     def size(self, path: str) -> int | None:
         with _sorted_errors(path):
-            try:
-                return self._path(path).stat().st_size
-            except FileNotFoundError:
-                return None
+            return self._size(path)
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         with _sorted_errors(prefix):
@@ -132,7 +129,7 @@ class FileStore:
                 folders.sort()
                 for name in sorted(names):
                     path = Path(folder, name).relative_to(self._root).as_posix()
-                    size = self.size(path)
+                    size = self._size(path)
                     if size is not None:  # it may be deleted since its directory was read
                         yield path, size
 
@@ -144,6 +141,12 @@ class FileStore:
         if path.startswith("/") or ".." in path.split("/"):
             raise StoreRefused(f"{path!r} leads out of the sink; names with '..' or a leading slash are never written")
         return self._root / path
+
+    def _size(self, path: str) -> int | None:
+        try:
+            return self._path(path).stat().st_size
+        except FileNotFoundError:
+            return None
 
     @contextlib.contextmanager
     def _temporary(self) -> Iterator[Path]:
