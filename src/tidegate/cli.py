@@ -213,11 +213,16 @@ def _attend(handle: Handle, settings: Settings, duration: float | None, argument
         display.show(handle.status())
     display.close(handle.status())
     report = summary(handle.status(), handle.changefeed, time.monotonic() - started)
-    print(report.text(arguments.source, arguments.sink))
+    print(report.text(_program(), arguments.source, arguments.sink))
     if arguments.report:
         Path(arguments.report).write_text(json.dumps(report.figures, indent=2) + "\n", encoding="utf-8")
     handle.await_termination()
     return 0
+
+
+def _program() -> str:
+    """How the user called us, so that the next commands can be copied."""
+    return sys.argv[0] if os.path.basename(sys.argv[0]) == "tidegate" else "tidegate"
 
 
 def _stop_spark(spark: Any) -> None:
@@ -231,7 +236,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         arguments.source, settings, open_store(settings.sink_uri), progress=lambda text: print(text, flush=True)
     )
     for key, value in asdict(report).items():
-        print(f"  {key:<22} {value}")
+        print(f"  {key:<22} {value:.1f}" if isinstance(value, float) else f"  {key:<22} {value}")
     print("verified: every change up to the checkpoint is there exactly once, in order")
     return 0
 

@@ -94,7 +94,7 @@ def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
 class Summary:
     figures: dict[str, Any]
 
-    def text(self, source: str, sink: str) -> str:
+    def text(self, program: str, source: str, sink: str) -> str:
         f = self.figures
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(f["flush_reasons"].items())) or "none"
         sizes = ", ".join(f"{name} {value:.2f}" for name, value in f["file_size_ratio"].items()) or "no files"
@@ -108,9 +108,9 @@ class Summary:
                 f"  checkpoint  {f['checkpoint_ts']} ({physical_time(f['checkpoint_ts']):%Y-%m-%d %H:%M:%S} UTC)",
                 "",
                 "next:",
-                f'  tidegate verify --source "{source}" --sink "{sink}"',
-                f'  tidegate run --source "{source}" --sink "{sink}" --duration 30s      goes on where this run ended',
-                "  tidegate bench throughput",
+                f'  {program} verify --source "{source}" --sink "{sink}"',
+                f'  {program} run --source "{source}" --sink "{sink}" --duration 30s   (goes on where this run ended)',
+                f"  {program} bench throughput",
             ]
         )
 
