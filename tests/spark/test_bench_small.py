@@ -13,7 +13,7 @@ from tidegate.errors import VerifyError
 
 TINY = {
     "throughput": {
-        "tables": "2", "events": "20000", "rows": "5000", "pairs": "1", "warm-events": "2000", "file-size": "1MiB",
+        "tables": "2", "events": "20000", "rows": "5000", "pairs": "1", "file-size": "1MiB",
     },
     "wake": {
         "tables": "2", "batch": "32KiB", "file-size": "512KiB", "flush-interval": "400ms", "tuned-file-size": "16KiB",

@@ -157,32 +157,27 @@ def test_what_an_interrupted_preparation_left_is_not_taken_for_the_input(tmp_pat
     assert not left.exists()
 
 
-def a_pair(seconds: float, native_seconds: float, sizes: tuple[int, ...] = (), peak_bytes: int = 0) -> throughput.Pair:
+def a_pair(seconds: float, native_seconds: float, sizes: tuple[int, ...] = ()) -> throughput.Pair:
     ended = Ended(seconds, 2.0, landed_rows=10, landed_bytes=100 * MIB, size_flushed=sizes)
-    return throughput.Pair(ended, peak_bytes, throughput.Written(native_seconds, 3.0, 10, 90 * MIB))
+    return throughput.Pair(ended, throughput.Written(native_seconds, 3.0, 10, 90 * MIB))
 
 
 def test_the_ratio_is_that_of_the_medians() -> None:
     pairs = [a_pair(1.0, 2.0), a_pair(2.0, 4.0), a_pair(10.0, 2.0)]
-    found = throughput.figures(pairs, MIB)
+    found = throughput.figures(pairs, 0, MIB)
     assert (found["landed_mib_s"], found["native_mib_s"], found["ratio_to_native"]) == (50.0, 50.0, 1.0)
 
 
 def test_both_speeds_are_of_the_bytes_that_tidegate_wrote() -> None:
-    found = throughput.figures([a_pair(1.0, 1.0)], MIB)
+    found = throughput.figures([a_pair(1.0, 1.0)], 3 * MIB, MIB)
     assert found["landed_mib_s"] == found["native_mib_s"] == 100.0
-    assert (found["landed_mib"], found["native_output_mib"]) == (100.0, 90.0)
+    assert (found["landed_mib"], found["native_output_mib"], found["peak_rss_mib"]) == (100.0, 90.0, 3.0)
 
 
 def test_file_sizes_are_against_the_file_size_over_all_runs() -> None:
-    found = throughput.figures([a_pair(1.0, 1.0, (90, 100)), a_pair(1.0, 1.0, (110,))], file_size_bytes=100)
+    found = throughput.figures([a_pair(1.0, 1.0, (90, 100)), a_pair(1.0, 1.0, (110,))], 0, file_size_bytes=100)
     assert found["file_size_p50_ratio"] == 1.0
     assert found["file_size_p10_ratio"] == pytest.approx(0.92)
-
-
-def test_peak_memory_is_of_the_first_run() -> None:
-    pairs = [a_pair(1.0, 1.0, peak_bytes=MIB), a_pair(1.0, 1.0, peak_bytes=5 * MIB)]
-    assert throughput.figures(pairs, MIB)["peak_rss_mib"] == 1.0
 
 
 def test_lines_and_bytes_of_csv_files_are_counted_and_nothing_else(tmp_path: Path) -> None:

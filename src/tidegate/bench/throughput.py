@@ -14,7 +14,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -34,7 +34,6 @@ from tidegate.sources.sysbench import LAYOUT as TABLE
 
 _FILES = 16  # Parquet files of the input: a multiple of the tasks that read at once
 _ROUND_BYTES = 64 << 20  # what the workload hands out between two resolved marks
-_WARM_EVENTS = 200_000
 _LINE_FEED = b"\n"
 
 
@@ -51,16 +50,10 @@ class Parameters:
     pairs: int = 3
     file_size: str = "64MiB"
     flush_interval: str = "30s"
-    warm_events: int = _WARM_EVENTS
 
     def workload(self) -> str:
         query = {"tables": self.tables, "events": self.events, "rows": self.rows, "seed": 1}
         return f"workload://sysbench?{urlencode(query)}"
-
-    def small(self) -> Parameters:
-        """The input of the warm-up: as many tables, few events."""
-        events = min(self.events, self.warm_events)
-        return Parameters(**{**asdict(self), "events": events, "rows": max(2, events // self.tables // 2)})
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,6 @@ class Pair:
     """One run of each side over the same input."""
 
     tidegate: Ended
-    peak_bytes: int
     native: Written
 
     @property
@@ -88,20 +80,21 @@ class Pair:
 
 def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
     wanted = read_parameters(Parameters, given)
-    events, few = prepare(data_dir, wanted), prepare(data_dir, wanted.small())
+    events = prepare(data_dir, wanted)
     with session() as spark:
-        say("warming up: a small input through both sides")
-        for _ in range(2):
-            _pair(spark, data_dir, wanted.small(), few)
+        say("warming up: the whole input through both sides, and a look at the memory of Tidegate's")
+        with MemorySampler() as memory:  # not while it counts: to look costs a twentieth of what is looked at
+            _tidegate(data_dir, wanted, events).run()
+        write_native(spark, events, _native_dir(data_dir))
         pairs = [_measured(spark, data_dir, wanted, events, number) for number in range(wanted.pairs)]
         say("checking the last output against a replay of the input")
         check_rows("Tidegate", _tidegate(data_dir, wanted, events).check().rows, wanted.events)
     for side in (_tidegate_dir(data_dir), _native_dir(data_dir)):
         shutil.rmtree(side)
-    return figures(pairs, size_bytes(wanted.file_size))
+    return figures(pairs, memory.peak_bytes, size_bytes(wanted.file_size))
 
 
-def figures(pairs: list[Pair], file_size_bytes: int) -> Figures:
+def figures(pairs: list[Pair], peak_bytes: int, file_size_bytes: int) -> Figures:
     landed = statistics.median(pair.tidegate.landed_mib_s for pair in pairs)
     native = statistics.median(pair.native_mib_s for pair in pairs)
     ratios = size_ratios(pairs, file_size_bytes)
@@ -112,8 +105,7 @@ def figures(pairs: list[Pair], file_size_bytes: int) -> Figures:
         "mib_s_per_core": landed / cores(),
         "file_size_p50_ratio": percentile(ratios, 50),
         "file_size_p10_ratio": percentile(ratios, 10),
-        # Of the first run: later ones find the JVM's heap as Spark's writer has stretched it.
-        "peak_rss_mib": pairs[0].peak_bytes / MIB,
+        "peak_rss_mib": peak_bytes / MIB,
         "cpu_s": statistics.median(pair.tidegate.cpu_seconds for pair in pairs),
         "native_cpu_s": statistics.median(pair.native.cpu_seconds for pair in pairs),
         "landed_mib": pairs[-1].tidegate.landed_bytes / MIB,
@@ -128,25 +120,19 @@ def size_ratios(pairs: list[Pair], file_size_bytes: int) -> list[float]:
 
 
 def _measured(spark: SparkSession, data_dir: Path, wanted: Parameters, events: Path, number: int) -> Pair:
-    pair = _pair(spark, data_dir, wanted, events)
-    ours, theirs = pair.tidegate, pair.native
-    say(
-        f"pair {number + 1} of {wanted.pairs}: Tidegate {ours.landed_mib_s:.0f} MiB/s ({ours.seconds:.1f} s, "
-        f"processors {ours.cpu_seconds:.1f} s), Spark's writer {pair.native_mib_s:.0f} MiB/s ({theirs.seconds:.1f} s, "
-        f"processors {theirs.cpu_seconds:.1f} s), ratio {ours.landed_mib_s / pair.native_mib_s:.2f}"
-    )
-    return pair
-
-
-def _pair(spark: SparkSession, data_dir: Path, wanted: Parameters, events: Path) -> Pair:
     """One run of each side, and the checks that cost little: both wrote every event, and the same."""
-    with MemorySampler() as memory:
-        ended = _tidegate(data_dir, wanted, events).run()
-    native = write_native(spark, events, _native_dir(data_dir))
-    check_rows("Tidegate", ended.landed_rows, wanted.events)
-    check_rows("Spark's writer", native.lines, wanted.events)
-    check_same(ended.landed_bytes, native)
-    return Pair(ended, memory.peak_bytes, native)
+    say(f"pair {number + 1} of {wanted.pairs}: Tidegate, then Spark's writer")
+    ours = _tidegate(data_dir, wanted, events).run()
+    theirs = write_native(spark, events, _native_dir(data_dir))
+    pair = Pair(ours, theirs)
+    say(
+        f"  Tidegate {ours.landed_mib_s:.0f} MiB/s ({ours.seconds:.1f} s, processors {ours.cpu_seconds:.1f} s), "
+        f"Spark's writer {pair.native_mib_s:.0f} MiB/s ({theirs.seconds:.1f} s, processors {theirs.cpu_seconds:.1f} s)"
+    )
+    check_rows("Tidegate", ours.landed_rows, wanted.events)
+    check_rows("Spark's writer", theirs.lines, wanted.events)
+    check_same(ours.landed_bytes, theirs)
+    return pair
 
 
 def check_rows(side: str, found: int, wanted: int) -> None:
