@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidegate.bench import BENCHMARKS, hot_table, run_bench, throughput, wake
-from tidegate.bench.feed import Ended
+from tidegate.bench.feed import Ended, Feed
 from tidegate.bench.figures import MIB, mib_s, percentile, read_parameters
 from tidegate.bench.memory import CpuMeter, MemorySampler, process_tree, ram_tier_bytes, tree_bytes
 from tidegate.errors import BadSetting, TidegateError
@@ -63,6 +63,11 @@ def test_the_ram_tier_is_counted(tmp_path: Path) -> None:
     (tmp_path / "another").mkdir()
     (tmp_path / "another" / "file").write_bytes(b"x" * 1000)
     assert ram_tier_bytes(f"{tmp_path}/tidegate-*") == 1000
+
+
+def test_only_the_ram_tier_of_the_feed_itself_is_looked_at(tmp_path: Path) -> None:
+    feed = Feed("workload://sysbench", tmp_path / "out", tmp_path / "spool")
+    assert feed.ram_tier == f"/dev/shm/tidegate-{feed.settings.changefeed_id}-*"
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

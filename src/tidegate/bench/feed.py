@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pyspark.sql import SparkSession
 
 from tidegate.bench.figures import mib_s
-from tidegate.bench.memory import CpuMeter
+from tidegate.bench.memory import RAM_TIERS, CpuMeter
 from tidegate.engine.pipeline import Handle, start_source
 from tidegate.engine.session import local_session
 from tidegate.engine.store import open_store
@@ -84,6 +84,11 @@ class Feed:
     def settings(self) -> Settings:
         uri = f"file://{quote(str(self.sink))}" if self.sink is not None else "noop://"
         return load_settings(uri, None, {"spool.dir": str(self.spool), **self.options})
+
+    @property
+    def ram_tier(self) -> str:
+        """Where its spool stands in RAM; what a killed changefeed left there is not ours."""
+        return RAM_TIERS.replace("*", f"{self.settings.changefeed_id}-*")
 
     def run(self, seconds: float | None = None, watch: Watch | None = None) -> Ended:
         """From start to the last file and checkpoint; `seconds` after the first wake reading ends.

@@ -83,12 +83,13 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
     events = prepare(data_dir, wanted)
     with session() as spark:
         say("warming up: the whole input through both sides, and a look at the memory of Tidegate's")
-        with MemorySampler() as memory:  # not while it counts: to look costs a twentieth of what is looked at
-            _tidegate(data_dir, wanted, events).run()
+        feed = _tidegate(data_dir, wanted, events)
+        with MemorySampler(ram_tiers=feed.ram_tier) as memory:  # not while it counts: looking costs a twentieth
+            feed.run()
         write_native(spark, events, _native_dir(data_dir))
         pairs = [_measured(spark, data_dir, wanted, events, number) for number in range(wanted.pairs)]
         say("checking the last output against a replay of the input")
-        check_rows("Tidegate", _tidegate(data_dir, wanted, events).check().rows, wanted.events)
+        check_rows("Tidegate", feed.check().rows, wanted.events)
     for side in (_tidegate_dir(data_dir), _native_dir(data_dir)):
         shutil.rmtree(side)
     return figures(pairs, memory.peak_bytes, size_bytes(wanted.file_size))
