@@ -26,6 +26,7 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from tidegate.errors import BadSetting
 from tidegate.format.csv import CsvOptions
+from tidegate.format.layout import PathOptions
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SCHEMES = ("file", "noop")
@@ -58,6 +59,16 @@ class Settings:
     encoder_ordering: str = "per-table"
     dispatcher_share: float = 1 / 8
     notes: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> PathOptions:
+        """How paths are built and read back."""
+        return PathOptions(
+            date_separator=self.date_separator,
+            index_digits=self.index_digits,
+            partition_separator=self.partition_separator,
+            table_id_as_path=self.table_id_as_path,
+        )
 
 
 # Readers: one option's value, as text or as TOML and Python give it, to what Settings hold. A refusal is the rest of a

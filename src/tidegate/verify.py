@@ -28,7 +28,7 @@ from tidegate.engine.store import Store
 from tidegate.errors import BadEvents, BadSetting, StoreRefused, VerifyError
 from tidegate.events import LAYOUT, RESOLVED, ROW_KINDS
 from tidegate.format import csv
-from tidegate.format.layout import METADATA, PathOptions, parse_metadata, parse_schema_path, schema_path
+from tidegate.format.layout import METADATA, parse_metadata, parse_schema_path, schema_path
 from tidegate.format.tables import Layout, schema_checksum, schema_file_text
 from tidegate.reader.replay import Standing, TableFiles, TableKey, VersionKey, survey
 from tidegate.settings import Settings
@@ -69,7 +69,7 @@ def verify(source_uri: str, settings: Settings, store: Store, progress: Progress
     source = _open(source_uri)
     checkpoint_ts = _checkpoint(store)  # before the survey: what it promises stands by then
     progress("listing the sink")
-    standing = survey(store, path_options(settings))
+    standing = survey(store, settings.paths)
     if standing.faults:
         raise VerifyError(standing.faults[0].text)
     check = _Check(standing, settings, store, checkpoint_ts, progress)
@@ -82,15 +82,6 @@ def verify(source_uri: str, settings: Settings, store: Store, progress: Progress
         checkpoint_ts=checkpoint_ts,
         rows_beyond_checkpoint=check.rows_beyond,
         seconds=time.monotonic() - started,
-    )
-
-
-def path_options(settings: Settings) -> PathOptions:
-    return PathOptions(
-        date_separator=settings.date_separator,
-        index_digits=settings.index_digits,
-        partition_separator=settings.partition_separator,
-        table_id_as_path=settings.table_id_as_path,
     )
 
 
@@ -173,7 +164,7 @@ class _Check:
     _described: set[VersionKey] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._paths = path_options(self.settings)
+        self._paths = self.settings.paths
         self._tables = {
             key: _Table(str(key), TableFiles(lanes, self.store, self._paths))
             for key, lanes in self.standing.tables.items()

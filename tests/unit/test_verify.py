@@ -28,7 +28,7 @@ from tidegate.reader.replay import read_piece, survey
 from tidegate.settings import Settings, load_settings
 from tidegate.sources import Offset, open_source
 from tidegate.sources.parquet import write_events
-from tidegate.verify import Report, path_options, verify
+from tidegate.verify import Report, verify
 
 # Three tables in steps of 20 rows, five transactions each: 60 rows a table, all different; files of 17 rows.
 FINITE = "workload://sysbench?tables=3&rows=40&events=180&txn-rows=4&batch=4500"
@@ -63,7 +63,7 @@ class Sink:
     def __post_init__(self) -> None:
         self.store = FileStore(self.root)
         self.store.prepare()
-        self.options = path_options(self.settings)
+        self.options = self.settings.paths
         self.put(METADATA, metadata_text(self.checkpoint_ts))
         for table in self.tables:
             self.put(self.schema_path(table), schema_file_text(*_names(table), table.key.version, table.layout))

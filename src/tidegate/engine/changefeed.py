@@ -43,7 +43,7 @@ from tidegate.engine.store import Store
 from tidegate.errors import BadEvents, BrokenInvariant, SpoolError, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.events import LAYOUT, RESOLVED, physical_ms
 from tidegate.format.csv import header
-from tidegate.format.layout import METADATA, RESERVED_PREFIX, PathOptions, metadata_text, parse_metadata
+from tidegate.format.layout import METADATA, RESERVED_PREFIX, metadata_text, parse_metadata
 from tidegate.format.tables import Layout
 from tidegate.metrics import Metrics
 from tidegate.settings import Settings
@@ -111,12 +111,7 @@ class Changefeed:
 
     def __post_init__(self) -> None:
         s = self.settings
-        self.paths = PathOptions(
-            date_separator=s.date_separator,
-            index_digits=s.index_digits,
-            partition_separator=s.partition_separator,
-            table_id_as_path=s.table_id_as_path,
-        )
+        self.paths = s.paths
         self.spool = SpoolDirectory.open(s.spool_dir, s.changefeed_id, s.spool_type, s.spool_max_bytes)
         try:
             self._recover()

@@ -57,7 +57,7 @@ def _forward(lines: Iterable[bytes]) -> None:
             sys.stderr.flush()
 
 
-def check_session(spark: SparkSession, spool_is_shared: bool = False) -> tuple[int, list[str]]:
+def check_session(spark: SparkSession) -> tuple[int, list[str]]:
     """Slots of the session and what is worth a warning; refuses what would not work, naming the setting to change."""
     sc = spark.sparkContext
     slots = sc.defaultParallelism
@@ -66,7 +66,7 @@ def check_session(spark: SparkSession, spool_is_shared: bool = False) -> tuple[i
             f"master {sc.master} has {slots} slot but Tidegate needs two, one to ingest and one to land; "
             "use local[2,4] or more"
         )
-    if not sc.master.startswith("local") and not spool_is_shared:
+    if not sc.master.startswith("local"):
         raise BadSetting(
             f"master {sc.master} runs tasks on other machines, which do not share the spool directory; "
             "use a local master such as local[2,4]"
