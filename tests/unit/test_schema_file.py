@@ -216,7 +216,6 @@ columns = st.builds(
     zerofill=st.booleans(),
     nullable=st.booleans(),
     pk=st.booleans(),
-    unique=st.booleans(),
     binary=st.booleans(),
     elems=st.lists(st.text(), max_size=3).map(tuple),
     default=st.none() | st.text() | st.integers() | st.booleans(),

@@ -6,11 +6,8 @@ A line is op, table, schema, [commit-ts], [is-update] and the values in column o
 doubled; numbers and NULL stand bare. A delete shows the old row, everything else the new one; with `output_old_value`
 an update is two lines, the old row as `D` and the new one as `I`, in one entry.
 
-How encoding works: a line is a fixed number of *pieces*. The first says op, table and schema, then values and what
-stands between them alternate. All pieces that occur are put into one *pool*; a matrix of piece numbers, a row per line,
-is worked out in NumPy; one Arrow `take` over the pool then writes the text of the whole batch. The order of rows, NULL
-and the choice between old and new row are only numbers in that matrix, so they cost nothing extra, and there is no
-Python step per row or value.
+How encoding works (`pieces.py`): a line is a fixed number of pieces. The first says op, table and schema, then values
+and what stands between them alternate.
 """
 
 from __future__ import annotations
@@ -29,15 +26,11 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.events import DELETE, INSERT, UPDATE
+from tidegate.format.pieces import Numbers, Pieces, Pool, bytes_of, codes, gather, holds, texts, value_starts, with_text
 from tidegate.format.tables import Column, Layout
-
-Numbers = npt.NDArray[np.int64]
-Pieces = npt.NDArray[np.int32]
 
 _HEADER = ("ticdc-meta$operation", "ticdc-meta$table", "ticdc-meta$schema")
 _BINARY_ENCODINGS = ("base64", "hex")
-_SCAN_BYTES = 1 << 18  # a scan's temporary stays in the cache
-_MOST_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class Line(NamedTuple):
     values: tuple[bytes | None, ...]
 
 
-def header(layout: Layout, options: CsvOptions) -> bytes:
+def header(layout: Layout, options: CsvOptions, selected: tuple[int, ...] | None = None) -> bytes:
     """The first line of every data file if `output_field_header` asks for one; names are never quoted."""
     if not options.output_field_header:
         return b""
@@ -82,7 +75,7 @@ def header(layout: Layout, options: CsvOptions) -> bytes:
         names.append("ticdc-meta$commit-ts")
     if options.output_old_value:
         names.append("ticdc-meta$is-update")
-    names += [column.name for column in layout.stored]
+    names += [column.name for column in layout.shown(selected)]
     return (options.delimiter.join(names) + options.terminator).encode("utf-8", "surrogateescape")
 
 
@@ -99,13 +92,13 @@ def encode(rows: pa.RecordBatch, order: Numbers, layout: Layout, options: CsvOpt
     lead = 3 if options.include_commit_ts else 1
     pieces = np.empty((len(lines.row), lead + 2 * len(layout.stored)), np.int32)
     values, between = pieces[:, lead::2], pieces[:, lead + 1 :: 2]
-    pool = _Pool()
+    pool = Pool()
     _place_values(values, rows, lines, pool)
     _transform(values, layout, options, pool)
     quoted = _place_nulls(values, options, pool) & np.array([_is_quoted(column, options) for column in layout.stored])
     _place_between(between, quoted, options, pool)
     _place_lead(pieces[:, :lead], rows, lines, quoted[:, 0], options, pool)
-    return _gather(pieces, lines.first, pool)
+    return gather(pieces, lines.first, pool)
 
 
 class _Mark(NamedTuple):
@@ -131,31 +124,13 @@ class _Lines(NamedTuple):
     first: Numbers
 
 
-class _Pool:
-    """All pieces that occur in a batch, numbered in the order they were added."""
-
-    def __init__(self) -> None:
-        self.parts: list[pa.Array] = []
-        self.size = 0
-
-    def add(self, pieces: pa.Array) -> int:
-        """The number of the first of them."""
-        start = self.size
-        self.parts.append(pieces)
-        self.size += len(pieces)
-        return start
-
-    def array(self) -> pa.Array:
-        return self.parts[0] if len(self.parts) == 1 else pa.concat_arrays(self.parts)
-
-
 def _lines(rows: pa.RecordBatch, order: Numbers, options: CsvOptions) -> _Lines:
-    codes, kinds = _codes(rows, "kind")
+    kind, kinds = codes(rows, "kind")
     known = _KIND_MARKS_WITH_OLD if options.output_old_value else _KIND_MARKS
     if unknown := set(kinds.to_pylist()) - known.keys():
         raise BadEvents(f"an event of kind {min(unknown)!r} is no row and has no line in a data file")
     marks = [[_MARKS.index(mark) for mark in known[kind]] for kind in kinds.to_pylist()]
-    code = codes[order]
+    code = kind[order]
     if all(len(of_kind) == 1 for of_kind in marks):
         return _Lines(order, np.array(marks, np.int64)[:, 0][code], np.arange(len(order) + 1))
     count = np.array([len(of_kind) for of_kind in marks])[code]
@@ -165,60 +140,24 @@ def _lines(rows: pa.RecordBatch, order: Numbers, options: CsvOptions) -> _Lines:
     return _Lines(np.repeat(order, count), by_place[np.repeat(code, count), place], first)
 
 
-def _codes(rows: pa.RecordBatch, name: str) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """A number for every row's value in a text column, and the different values that the numbers stand for."""
-    column = rows.column(name)
-    if column.null_count:
-        row = pc.index(column.is_null(), True).as_py()
-        raise BadEvents(f"the event at {_at(rows, row)} has no {name}; every row change needs one")
-    encoded = column.dictionary_encode()
-    return encoded.indices.to_numpy(), encoded.dictionary
-
-
-def _at(rows: pa.RecordBatch, row: int) -> str:
-    schema, table, ts = (rows.column(name)[row].as_py() for name in ("schema_name", "table_name", "commit_ts"))
-    return f"{schema}.{table}, commit-ts {ts}"
-
-
-def _place_values(values: Pieces, rows: pa.RecordBatch, lines: _Lines, pool: _Pool) -> None:
+def _place_values(values: Pieces, rows: pa.RecordBatch, lines: _Lines, pool: Pool) -> None:
     """Number the values of every line, from the new rows or the old ones, after a check that all of them are there."""
     wanted = values.shape[1]
     start = np.empty(len(lines.row), np.int64)
     for side in ("after", "before"):
         chosen = np.array([mark.side == side for mark in _MARKS])[lines.mark]
-        if not chosen.any():
-            continue
-        lists = rows.column(side)
-        offsets = lists.offsets.to_numpy().astype(np.int64)  # of a slice these still count from its parent's start
-        row = lines.row[chosen]
-        _check_counts(rows, side, row, np.diff(offsets)[row], wanted)
-        part = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
-        start[chosen] = offsets[row] + (pool.add(part.cast(pa.binary())) - offsets[0])
+        if chosen.any():
+            start[chosen] = value_starts(rows, side, lines.row[chosen], wanted, pool)
     np.add(start[:, None], np.arange(wanted), out=values, casting="unsafe")
-
-
-def _check_counts(rows: pa.RecordBatch, side: str, row: Numbers, found: Numbers, wanted: int) -> None:
-    lists = rows.column(side)
-    absent = lists.is_null().to_numpy(zero_copy_only=False)[row] if lists.null_count else np.False_
-    bad = (found != wanted) | absent
-    if not bad.any():
-        return
-    first = int(np.argmax(bad))
-    count = "no" if np.broadcast_to(absent, bad.shape)[first] else str(found[first])
-    kind = rows.column("kind")[row[first]].as_py()
-    raise BadEvents(
-        f"{_at(rows, row[first])}: the {kind} has {count} values in `{side}` and its layout wants {wanted}; "
-        "the source must send the layout that fits its rows"
-    )
 
 
 def _is_quoted(column: Column, options: CsvOptions) -> bool:
     return bool(options.quote) and column.is_text
 
 
-def _transform(values: Pieces, layout: Layout, options: CsvOptions, pool: _Pool) -> None:
+def _transform(values: Pieces, layout: Layout, options: CsvOptions, pool: Pool) -> None:
     """Replace the columns whose values cannot stand as they are: raw bytes, and text with something to escape."""
-    special = any(_holds(part, _special_bytes(options)) for part in pool.parts)
+    special = any(holds(part, _special_bytes(options)) for part in pool.parts)
     turned = [i for i, column in enumerate(layout.stored) if column.is_bytes or (special and column.is_text)]
     if not turned:
         return
@@ -231,22 +170,22 @@ def _transform(values: Pieces, layout: Layout, options: CsvOptions, pool: _Pool)
         values[:, i] = np.arange(start, pool.size)
 
 
-def _place_nulls(values: Pieces, options: CsvOptions, pool: _Pool) -> npt.NDArray[np.bool_]:
+def _place_nulls(values: Pieces, options: CsvOptions, pool: Pool) -> npt.NDArray[np.bool_]:
     """Put the null text where a value is NULL; which values are not NULL, as one row for all lines if none is."""
     if not any(part.null_count for part in pool.parts):
         return np.ones((1, values.shape[1]), np.bool_)
     valid = np.concatenate([part.is_valid().to_numpy(zero_copy_only=False) for part in pool.parts])
     shown: npt.NDArray[np.bool_] = valid[values]
-    np.copyto(values, np.int32(pool.add(_texts(options.null))), where=~shown)
+    np.copyto(values, np.int32(pool.add(texts(options.null))), where=~shown)
     return shown
 
 
-def _place_between(between: Pieces, quoted: npt.NDArray[np.bool_], options: CsvOptions, pool: _Pool) -> None:
+def _place_between(between: Pieces, quoted: npt.NDArray[np.bool_], options: CsvOptions, pool: Pool) -> None:
     """What stands between two values depends on which of them is quoted; the last one ends the line."""
     d, q, end = options.delimiter, options.quote, options.terminator
     left, right = quoted[:, :-1].astype(np.int32), quoted[:, 1:]
-    between[:, :-1] = pool.add(_texts(d, d + q, q + d, q + d + q)) + 2 * left + right
-    between[:, -1] = pool.add(_texts(end, q + end)) + quoted[:, -1]
+    between[:, :-1] = pool.add(texts(d, d + q, q + d, q + d + q)) + 2 * left + right
+    between[:, -1] = pool.add(texts(end, q + end)) + quoted[:, -1]
 
 
 def _place_lead(
@@ -255,7 +194,7 @@ def _place_lead(
     lines: _Lines,
     opens: npt.NDArray[np.bool_],
     options: CsvOptions,
-    pool: _Pool,
+    pool: Pool,
 ) -> None:
     """Op, table, schema and what follows up to the first value, whose opening quote (`opens`) belongs to it."""
     tail = 2 * lines.mark + opens
@@ -266,7 +205,7 @@ def _place_lead(
     lead[:, 0] = _place_names(rows, lines, 2 * lines.mark, [options.delimiter] * len(tails), options, pool)
     stamps = rows.column("commit_ts").cast(pa.string()).cast(pa.binary())
     lead[:, 1] = pool.add(stamps) + lines.row
-    lead[:, 2] = pool.add(_texts(*tails)) + tail
+    lead[:, 2] = pool.add(texts(*tails)) + tail
 
 
 def _tails(options: CsvOptions) -> list[str]:
@@ -277,60 +216,34 @@ def _tails(options: CsvOptions) -> list[str]:
 
 
 def _place_names(
-    rows: pa.RecordBatch, lines: _Lines, tail: Numbers, tails: Sequence[str], options: CsvOptions, pool: _Pool
+    rows: pa.RecordBatch, lines: _Lines, tail: Numbers, tails: Sequence[str], options: CsvOptions, pool: Pool
 ) -> Numbers:
     """The piece of every line that says op, table, schema and the tail; each different one is made once."""
-    table, tables = _codes(rows, "table_name")
-    schema, schemas = _codes(rows, "schema_name")
+    table, tables = codes(rows, "table_name")
+    schema, schemas = codes(rows, "schema_name")
     name = schema.astype(np.int64) * len(tables) + table
     encoded = pa.array(name[lines.row] * len(tails) + tail).dictionary_encode()
     name, tail = np.divmod(encoded.dictionary.to_numpy(), len(tails))
     d, q = options.delimiter, options.quote
-    texts = pc.binary_join_element_wise(
-        _texts(*(q + mark.op + q + d + q for mark in _MARKS)).take(pa.array(tail // 2)),
+    names = pc.binary_join_element_wise(
+        texts(*(q + mark.op + q + d + q for mark in _MARKS)).take(pa.array(tail // 2)),
         _escaped(tables.cast(pa.binary()), options).take(pa.array(name % len(tables))),
-        _texts(q + d + q)[0],
+        texts(q + d + q)[0],
         _escaped(schemas.cast(pa.binary()), options).take(pa.array(name // len(tables))),
-        _texts(*(q + text for text in tails)).take(pa.array(tail)),
+        texts(*(q + text for text in tails)).take(pa.array(tail)),
         b"",
     )
-    numbers: Numbers = pool.add(texts) + encoded.indices.to_numpy()
+    numbers: Numbers = pool.add(names) + encoded.indices.to_numpy()
     return numbers
-
-
-def _gather(pieces: Pieces, first: Numbers, pool: _Pool) -> pa.Array:
-    text = pc.take(pool.array(), pa.array(pieces.reshape(-1)), boundscheck=False)
-    _, offsets, data = text.buffers()
-    starts = np.frombuffer(offsets, np.int32)[first * pieces.shape[1]]
-    return pa.Array.from_buffers(pa.binary(), len(first) - 1, [None, pa.py_buffer(starts), data])
-
-
-def _texts(*texts: str) -> pa.Array:
-    return pa.array([text.encode() for text in texts], pa.binary())
 
 
 def _special_bytes(options: CsvOptions) -> bytes:
     return (options.quote or "\\\r\n" + options.delimiter).encode()
 
 
-def _bytes_of(values: pa.Array) -> tuple[Numbers, npt.NDArray[np.uint8]]:
-    """Where each value starts and ends, counted from the first byte of the first one, and all their bytes."""
-    _, offsets, data = values.buffers()
-    ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    held = np.frombuffer(data if data is not None else b"", np.uint8)[ends[0] : ends[-1]]
-    return ends - ends[0], held
-
-
-def _holds(values: pa.Array, special: bytes) -> bool:
-    """Whether one of these bytes stands anywhere in the values."""
-    _, held = _bytes_of(values)
-    blocks = (held[i : i + _SCAN_BYTES] for i in range(0, len(held), _SCAN_BYTES))
-    return any((block == byte).any() for block in blocks for byte in special)
-
-
 def _escaped(values: pa.Array, options: CsvOptions) -> pa.Array:
     """The text as it stands between quotes, or bare with backslashes where there is no quote."""
-    if not _holds(values, _special_bytes(options)):
+    if not holds(values, _special_bytes(options)):
         return values
     if options.quote:
         return pc.replace_substring(values, options.quote, options.quote * 2)
@@ -341,13 +254,13 @@ def _escaped(values: pa.Array, options: CsvOptions) -> pa.Array:
 
 
 def _hex(values: pa.Array) -> pa.Array:
-    ends, held = _bytes_of(values)
-    return _with_text(values, ends * 2, binascii.hexlify(held.data))
+    ends, held = bytes_of(values)
+    return with_text(values, ends * 2, binascii.hexlify(held.data))
 
 
 def _base64(values: pa.Array) -> pa.Array:
     """Every value starts on a multiple of three bytes, so one call encodes them all; the padding is set afterwards."""
-    ends, held = _bytes_of(values)
+    ends, held = bytes_of(values)
     sizes = np.diff(ends)
     groups = np.concatenate([[0], np.cumsum((sizes + 2) // 3)])
     padded = np.zeros(groups[-1] * 3, np.uint8)
@@ -356,7 +269,7 @@ def _base64(values: pa.Array) -> pa.Array:
     last = groups[1:] * 4 - 1
     text[last[sizes % 3 != 0]] = ord("=")
     text[last[sizes % 3 == 1] - 1] = ord("=")
-    return _with_text(values, groups * 4, text)
+    return with_text(values, groups * 4, text)
 
 
 _ENCODINGS: dict[str, Callable[[pa.Array], pa.Array]] = {"base64": _base64, "hex": _hex}
@@ -364,15 +277,6 @@ _DECODINGS: dict[str, Callable[[bytes], bytes]] = {
     "base64": lambda text: base64.b64decode(text, validate=True),
     "hex": binascii.unhexlify,
 }
-
-
-def _with_text(values: pa.Array, ends: Numbers, text: bytes | npt.NDArray[np.uint8]) -> pa.Array:
-    if ends[-1] > _MOST_BYTES:
-        raise BadEvents("the binary values of one batch exceed 2 GiB as text; hand over smaller batches")
-    valid = values.is_valid().buffers()[1] if values.null_count else None
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [valid, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(text)]
-    )
 
 
 def decode(data: bytes, layout: Layout, options: CsvOptions) -> list[Line]:

@@ -55,8 +55,8 @@ TYPES = frozenset((*_DEFAULT_FLEN, *_WITH_FSP, *_WITHOUT_FLEN))
 class Column:
     """One column; `type` is the lower-case base name, so a BLOB is `Column("b", "text", binary=True)`.
 
-    `unique` says that the column is part of a unique key, `virtual` that it is generated and has no value in any row.
-    An unset `flen` stands for the length that TiDB gives the type by itself.
+    `virtual` says that the column is generated and has no value in any row. An unset `flen` stands for the length that
+    TiDB gives the type by itself.
     """
 
     name: str
@@ -67,7 +67,6 @@ class Column:
     zerofill: bool = False
     nullable: bool = True
     pk: bool = False
-    unique: bool = False
     binary: bool = False
     elems: tuple[str, ...] = ()
     default: object = None
@@ -93,14 +92,42 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a table in table order. Tables of one shape share one layout, known by its fingerprint."""
+    """The columns of a table in table order. Tables of one shape share one layout, known by its fingerprint.
+
+    `unique_keys` are the unique keys besides the primary one, each as column names, in the order of their index ids.
+    """
 
     columns: tuple[Column, ...]
+    unique_keys: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        names = {column.name for column in self.columns}
+        if unknown := [name for key in self.unique_keys for name in key if name not in names]:
+            raise BadEvents(f"a unique key names {unknown[0]!r}, which is no column of its table")
 
     @cached_property
     def stored(self) -> tuple[Column, ...]:
         """The columns that have a value in every row: all but the virtual ones."""
         return tuple(column for column in self.columns if not column.virtual)
+
+    def shown(self, selected: tuple[int, ...] | None) -> tuple[Column, ...]:
+        """The stored columns at these positions, which is what a column selector left; all of them for None."""
+        return self.stored if selected is None else tuple(self.stored[i] for i in selected)
+
+    @cached_property
+    def key_positions(self) -> tuple[int, ...]:
+        """Positions among `stored` of all columns of the primary key or of any unique key."""
+        unique = {name for key in self.unique_keys for name in key}
+        return tuple(i for i, column in enumerate(self.stored) if column.pk or column.name in unique)
+
+    @cached_property
+    def handle_key(self) -> tuple[str, ...]:
+        """The columns that identify a row: the primary key, else the not-null unique key with the fewest columns."""
+        if primary := tuple(column.name for column in self.columns if column.pk):
+            return primary
+        nullable = {column.name for column in self.columns if column.nullable}
+        usable = [key for key in self.unique_keys if not nullable & set(key)]
+        return min(usable, key=len, default=())  # of equal ones the first, which has the lowest index id
 
     @cached_property
     def fingerprint(self) -> int:
@@ -110,13 +137,18 @@ class Layout:
 
     def to_json(self) -> str:
         """`{"columns":[{"name":"id","type":"int","pk":true}]}`; `from_json` undoes it exactly."""
-        return json.dumps({"columns": [_set_fields(column) for column in self.columns]}, separators=(",", ":"))
+        shape: dict[str, object] = {"columns": [_set_fields(column) for column in self.columns]}
+        if self.unique_keys:
+            shape["unique_keys"] = self.unique_keys
+        return json.dumps(shape, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> Layout:
         try:
-            return Layout(tuple(_column(entry) for entry in json.loads(text)["columns"]))
-        except (ValueError, TypeError, KeyError) as exc:
+            shape = json.loads(text)
+            keys = tuple(_names(key) for key in shape.get("unique_keys", ()))
+            return Layout(tuple(_column(entry) for entry in shape["columns"]), keys)
+        except (ValueError, TypeError, KeyError, AttributeError) as exc:
             raise BadEvents(f'a layout must be JSON like {{"columns":[{{"name":"id","type":"int"}}]}}: {exc}') from exc
 
 
@@ -211,6 +243,12 @@ _FIELD_TYPES |= dict.fromkeys(("flen", "decimals", "id"), (int, type(None)))
 def _set_fields(column: Column) -> dict[str, object]:
     values = {name: getattr(column, name) for name in _FIELDS}
     return {name: value for name, value in values.items() if name in ("name", "type") or value != _FIELDS[name]}
+
+
+def _names(key: Any) -> tuple[str, ...]:
+    if not key or not isinstance(key, list) or not all(isinstance(name, str) for name in key):
+        raise ValueError(f"a unique key is a list of column names, not {key!r}")
+    return tuple(key)
 
 
 def _column(entry: Any) -> Column:
