@@ -1,4 +1,4 @@
-"""The command line: `tidegate run`, `verify`, `bench`. Exit code 2 for usage, 1 for failure, 0 when all went well."""
+"""The command line: `tidegate run`, `verify`, `encode`, `bench`. Exit code 2 for usage, 1 for failure, else 0."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tidegate import __version__
 from tidegate.bench import BENCHMARKS, run_bench
 from tidegate.display import Display, summary
+from tidegate.encode import data_bytes, paths, read_document, schema_text
+from tidegate.engine.clock import now_ms
 from tidegate.engine.pipeline import Handle, start_source
 from tidegate.engine.session import local_session
 from tidegate.engine.store import open_store
@@ -38,6 +41,17 @@ _RUN_EXAMPLES = """examples:
 Options of the changefeed stand in CONFIG.toml, in the sink URI (?file-size=16MiB&flush-interval=2s), or here as
 --option KEY=VALUE; later ones win. SIGINT or SIGTERM stops reading, lands what is spooled and writes the checkpoint; a
 second one leaves at once.
+"""
+_ENCODE_EXAMPLES = """The table and its changes come as JSON from standard input, and the bytes go to standard output:
+
+  echo '{"schema": "shop", "table": "orders", "columns": ["id int primary key", "note varchar(20)"],
+         "rows": [{"kind": "insert", "commit_ts": 7, "after": {"id": 1, "note": "new"}}]}' \\
+    | tidegate encode --protocol csv --option csv.include-commit-ts=true
+
+  tidegate encode --protocol canal-json --config changefeed.toml --now 1663572946034 < rows.json
+  tidegate encode --output schema < rows.json
+
+docs/encode.md describes the input.
 """
 
 
@@ -87,6 +101,27 @@ def _parser() -> argparse.ArgumentParser:
     _add_ends(check)
     check.set_defaults(run=_verify)
 
+    encode = verbs.add_parser(
+        "encode",
+        help="encode rows given as JSON: the exact bytes of a data file",
+        epilog=_ENCODE_EXAMPLES,
+        formatter_class=formatter,
+    )
+    encode.add_argument("--config", metavar="FILE.toml", help="options of the changefeed, with TiCDC's keys")
+    encode.add_argument("--protocol", metavar="NAME", help="csv or canal-json (default: csv, or what the config says)")
+    encode.add_argument("--sink", metavar="URI", default="noop://", help="a sink URI whose options count too")
+    _add_option(encode)
+    encode.add_argument(
+        "--output",
+        choices=("data", "schema", "paths"),
+        default="data",
+        help="the data file, the schema file, or where they stand (default: %(default)s)",
+    )
+    encode.add_argument(
+        "--now", type=int, metavar="MS", help="the moment of writing in milliseconds since 1970 (default: now)"
+    )
+    encode.set_defaults(run=_encode)
+
     bench = verbs.add_parser(
         "bench",
         help="measure, and check what was measured",
@@ -123,6 +158,10 @@ def _add_ends(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spool-dir", metavar="DIR", help="directory of the spool (default: under the system's temporary directory)"
     )
+    _add_option(parser)
+
+
+def _add_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option",
         action="append",
@@ -238,6 +277,24 @@ def _verify(arguments: argparse.Namespace) -> int:
     for key, value in asdict(report).items():
         print(f"  {key:<22} {value:.1f}" if isinstance(value, float) else f"  {key:<22} {value}")
     print("verified: every change up to the checkpoint is there exactly once, in order")
+    return 0
+
+
+def _encode(arguments: argparse.Namespace) -> int:
+    config = read_config(arguments.config) if arguments.config else None
+    given = _pairs("--option", arguments.option) | ({"protocol": arguments.protocol} if arguments.protocol else {})
+    settings = load_settings(arguments.sink, config, given)
+    document = read_document(sys.stdin.buffer.read().decode("utf-8", "surrogateescape"))
+    moment_ms = now_ms() if arguments.now is None else arguments.now
+    if arguments.output == "data":
+        data = data_bytes(document, settings, moment_ms)
+    elif arguments.output == "schema":
+        data = schema_text(document, settings).encode()
+    else:
+        moment = datetime.fromtimestamp(moment_ms / 1000).astimezone()
+        data = "".join(f"{what:<6} {path}\n" for what, path in paths(document, settings, moment)).encode()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
     return 0
 
 

@@ -77,6 +77,7 @@ METRICS = (
     Metric("batch_rows", HISTOGRAM, "Rows of a micro-batch", buckets=_ROWS),
     Metric("batch_bytes", HISTOGRAM, "Encoded bytes of a micro-batch", buckets=_BYTES),
     Metric("batch_duration_seconds", HISTOGRAM, "From a micro-batch's start to its wake", buckets=_SECONDS),
+    Metric("filtered_rows_total", COUNTER, "Rows that the filter left out"),
     Metric("duplicates_dropped_total", COUNTER, "Rows dropped because they were accepted or durable before"),
 )
 

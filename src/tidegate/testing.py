@@ -40,7 +40,8 @@ from tidegate.engine.rows import ITEMS
 from tidegate.engine.store import Beat, FileStore, Slice, Store
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
 from tidegate.events import EVENTS, INSERT, LAYOUT, RESOLVED, tso
-from tidegate.format.csv import CsvOptions, Line, decode
+from tidegate.format.csv import CsvOptions
+from tidegate.format.csv_decode import Line, decode
 from tidegate.format.layout import PathOptions, data_path, parse_index_path, parse_index_text
 from tidegate.format.tables import Column, Layout
 from tidegate.metrics import Metrics

@@ -11,12 +11,13 @@ difference. Memory holds one batch and one place for each table.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -27,10 +28,14 @@ import pyarrow.compute as pc
 from tidegate.engine.store import Store
 from tidegate.errors import BadEvents, BadSetting, StoreRefused, VerifyError
 from tidegate.events import LAYOUT, RESOLVED, ROW_KINDS
-from tidegate.format import csv
+from tidegate.format import protocol
+from tidegate.format.canal_json import CanalOptions
+from tidegate.format.changes import Rows, Selected, Splitter, TableRules, latest_of, numbers
+from tidegate.format.csv import CsvOptions
 from tidegate.format.layout import METADATA, parse_metadata, parse_schema_path, schema_path
+from tidegate.format.protocol import Encoding
 from tidegate.format.tables import Layout, schema_checksum, schema_file_text
-from tidegate.reader.replay import Standing, TableFiles, TableKey, VersionKey, survey
+from tidegate.reader.replay import Lane, Standing, TableFiles, TableKey, VersionKey, survey
 from tidegate.settings import Settings
 from tidegate.sources import Source, open_source
 from tidegate.sources.workload import WorkloadSource, parse_workload
@@ -43,7 +48,18 @@ _PATIENCE_BYTES = 64 << 20  # an endless source that brings nothing of what is l
 _SEARCH_BYTES = 16 << 20  # looked at to explain a difference
 _MARGIN_BYTES = 1 << 20
 _PROGRESS_S = 2.0
-_HEAD = ("schema_name", "table_name", "table_id", "table_version", "logical_table_id", "layout")
+_HEAD = ("schema_name", "table_name", "table_id", "table_version", "logical_table_id")
+# The moment of writing stands in every line of canal-json: it is compared by its shape alone. Quotes inside of values
+# are escaped and all other numbers have other neighbours, so nothing but the field itself looks like this.
+_STAMP_MS = 10**12
+_STAMPED = re.compile(rb'("es":[0-9]+,"ts":)[0-9]{13}(,"sql":"","sqlType":\{)')
+
+
+def _without_stamps(piece: bytes) -> bytes:
+    return _STAMPED.sub(rb"\g<1>%d\g<2>" % _STAMP_MS, piece)
+
+
+_CLEAN: dict[type, Callable[[bytes], bytes]] = {CsvOptions: lambda piece: piece, CanalOptions: _without_stamps}
 
 
 @dataclass(frozen=True)
@@ -110,6 +126,7 @@ class _Table:
     name: str
     files: TableFiles
     version: int = -1
+    directory: int = -1  # the version that stands in the path of its rows
     rows: int = 0
     rows_before: int = 0
     header: bytes = b""  # of its current files
@@ -132,12 +149,21 @@ class _Run:
         return text
 
 
-class _Due(NamedTuple):
-    """A run before it is encoded: the numbers of its rows in the batch, in order."""
+@dataclass(frozen=True)
+class _Kind:
+    """Rows that are encoded together: of one layout, with the same columns written."""
 
+    layout: Layout
+    selected: Selected
+
+
+class _Due(NamedTuple):
+    """A run before it is encoded: the numbers of its rows among those of its kind, in order; `place` sorts runs."""
+
+    place: tuple[int, int, int]
     table: _Table
     version: int
-    layout: Layout
+    kind: _Kind
     rows: Ints
 
 
@@ -165,14 +191,22 @@ class _Check:
 
     def __post_init__(self) -> None:
         self._paths = self.settings.paths
-        self._tables = {
-            key: _Table(str(key), TableFiles(lanes, self.store, self._paths))
-            for key, lanes in self.standing.tables.items()
-        }
+        self._rules = TableRules(self.settings.rules)
+        self._splitter = Splitter(not self.settings.output_raw_change_event)
+        self._tables = {key: _Table(str(key), self._files(lanes)) for key, lanes in self.standing.tables.items()}
+        self._versions: dict[tuple[str, str, int], list[int]] = {}
+        for key, paths in self.standing.schema_files.items():
+            for path in paths:
+                parsed = parse_schema_path(path, self._paths)
+                if parsed is not None:
+                    self._versions.setdefault((key.schema, key.table, parsed.checksum), []).append(key.version)
         self._left = len(self._tables)  # tables with files not yet compared
         self._total_bytes = self.standing.bytes
         self._schema_files = dict(self.standing.schema_files)
         self._said = time.monotonic()
+
+    def _files(self, lanes: Sequence[Lane]) -> TableFiles:
+        return TableFiles(lanes, self.store, self._paths, _CLEAN[type(self.settings.encoding)])
 
     def run(self, source: Source) -> None:
         self._check_databases()
@@ -182,7 +216,7 @@ class _Check:
                 self._compare(run)
             except _Difference as difference:
                 search_bytes = min(self._total_bytes, _SEARCH_BYTES)
-                raise VerifyError(_explain(difference, runs, search_bytes, self.settings.csv)) from None
+                raise VerifyError(_explain(difference, runs, search_bytes, self.settings.encoding)) from None
             self._say()
         self._check_rest()
 
@@ -207,66 +241,97 @@ class _Check:
             idle = seen == (self._bytes, len(self._schema_files)) and self._resolved_ts >= self.checkpoint_ts
             idle_bytes = idle_bytes + limit if idle else 0
             offset, limit, step = end, step, min(2 * step, most)
+            yield from self._in_order(cast(Iterable[tuple[_Kind, Rows]], self._splitter.rest()))
 
     def _runs(self, batch: pa.RecordBatch) -> Iterator[_Run]:
         is_row = pc.is_in(batch.column("kind"), value_set=pa.array(ROW_KINDS))
         marks = batch.filter(pc.invert(is_row)) if is_row.false_count else batch.slice(0, 0)
         self._learn_layouts(marks)
-        rows = batch.filter(is_row) if is_row.false_count else batch
-        if kept := self._due(rows):
-            yield from self._encoded(rows, kept)
+        rows = self._rules.kept(batch.filter(is_row) if is_row.false_count else batch)
+        yield from self._in_order(self._ready(rows))
         resolved = marks.filter(pc.equal(marks.column("kind"), RESOLVED)).column("commit_ts").to_pylist()
         self._resolved_ts = max(self._resolved_ts, *resolved) if resolved else self._resolved_ts
+
+    def _ready(self, rows: pa.RecordBatch) -> Iterator[tuple[_Kind, Rows]]:
+        """The rows by kind, key-changing updates split; what their transaction's end must wait for is held back."""
+        latest = latest_of(numbers(rows, "table_id"), numbers(rows, "commit_ts")) if rows.num_rows else None
+        found = dict(self._by_kind(rows))
+        for kind in dict.fromkeys([*cast(list[_Kind], self._splitter.held), *found]):
+            yield kind, self._splitter.take(kind, kind.layout, found.get(kind, rows.slice(0, 0)), latest)
+
+    def _by_kind(self, rows: pa.RecordBatch) -> Iterator[tuple[_Kind, pa.RecordBatch]]:
+        layouts = np.unique(numbers(rows, "layout")).tolist()
+        for fingerprint in layouts:
+            if fingerprint not in self._layouts:
+                raise BadEvents(f"rows of the source have the layout {fingerprint}, which no layout row defines")
+            layout = self._layouts[fingerprint]
+            same = rows if len(layouts) == 1 else rows.filter(pc.equal(rows.column("layout"), fingerprint))
+            for selected, part in self._rules.selections(same, layout):
+                yield _Kind(layout, selected), part
+
+    def _in_order(self, ready: Iterable[tuple[_Kind, Rows]]) -> Iterator[_Run]:
+        """The runs of these rows by table and time, encoded kind by kind."""
+        due: list[_Due] = []
+        texts = {}
+        for kind, rows in ready:
+            if mine := self._due(kind, rows):
+                texts[kind] = self._encode(kind, rows, mine)
+                due += mine
+        for one in sorted(due, key=lambda one: one.place):
+            ts, data, ends = texts[one.kind][one.place]
+            yield _Run(one.table, one.version, ts, data, ends, self._header(one.kind))
+
+    def _header(self, kind: _Kind) -> bytes:
+        return protocol.header(kind.layout, self.settings.encoding, kind.selected)
 
     def _learn_layouts(self, marks: pa.RecordBatch) -> None:
         for mark in marks.filter(pc.equal(marks.column("kind"), LAYOUT)).select(["layout", "ddl"]).to_pylist():
             if mark["layout"] not in self._layouts:
                 self._layouts[mark["layout"]] = Layout.from_json(mark["ddl"] or "")
 
-    def _due(self, rows: pa.RecordBatch) -> list[_Due]:
+    def _due(self, kind: _Kind, rows: Rows) -> list[_Due]:
         """The runs that must be compared, in order of table and time; a table without files left has none."""
-        table_id, version, ts, seq = (_ints(rows, name) for name in ("table_id", "table_version", "commit_ts", "seq"))
-        order = np.lexsort((seq, ts, table_id))
-        changed = [np.diff(key[order]) != 0 for key in (table_id, version, _ints(rows, "layout"))]
+        order, (table_id, ts, seq) = rows.order(), rows.place()
+        changed = [np.diff(key[order]) != 0 for key in (table_id, numbers(rows.events, "table_version"))]
         bounds = np.concatenate([[0], np.flatnonzero(np.logical_or.reduce(changed)) + 1, [len(order)]])
-        heads = rows.select(_HEAD).take(pa.array(order[bounds[:-1]])).to_pylist() if len(order) else []
+        heads = rows.events.select(_HEAD).take(pa.array(order[bounds[:-1]])).to_pylist() if len(order) else []
         due = []
-        for head, numbers in zip(heads, np.split(order, bounds[1:-1]), strict=True) if heads else ():
-            layout = self._layouts.get(head["layout"])
-            if layout is None:
-                raise BadEvents(f"rows of the source have the layout {head['layout']}, which no layout row defines")
-            table = self._meet(head, layout)
+        for head, at in zip(heads, np.split(order, bounds[1:-1]), strict=True) if heads else ():
+            table, version = self._meet(head, kind.layout)
+            place = (int(table_id[at[0]]), int(ts[at[0]]), int(seq[at[0]]))
             if table.files.ended:
-                self._check_covered(table, int(ts[numbers[0]]))
+                self._check_covered(table, place[1])
             else:
-                due.append(_Due(table, head["table_version"], layout, numbers))
+                due.append(_Due(place, table, version, kind, at))
         return due
 
-    def _encoded(self, rows: pa.RecordBatch, due: list[_Due]) -> Iterator[_Run]:
-        ts = _ints(rows, "commit_ts")
-        layouts = {id(one.layout): one.layout for one in due}
-        texts = {key: self._encode(rows, [one for one in due if one.layout is layouts[key]]) for key in layouts}
-        for one in due:
-            data, ends = next(texts[id(one.layout)])
-            yield _Run(one.table, one.version, ts[one.rows], data, ends, csv.header(one.layout, self.settings.csv))
-
-    def _encode(self, rows: pa.RecordBatch, due: list[_Due]) -> Iterator[tuple[pa.Buffer, Ints]]:
-        """The text of each run and where its rows end; all runs are of one layout and encoded at once."""
-        order = np.concatenate([one.rows for one in due])
-        if 2 * len(order) < rows.num_rows:  # most rows are of other layouts, or of tables that have no files left
-            rows, order = rows.take(pa.array(order)), np.arange(len(order))
-        encoded = csv.encode(rows, order, due[0].layout, self.settings.csv)
+    def _encode(
+        self, kind: _Kind, rows: Rows, due: list[_Due]
+    ) -> dict[tuple[int, int, int], tuple[Ints, pa.Buffer, Ints]]:
+        """By place the commit-ts of each run's rows, its text, and where the rows end in it."""
+        order, events = np.concatenate([one.rows for one in due]), rows.events
+        if 2 * len(order) < events.num_rows:  # most rows are of tables that have no files left
+            events, order = events.take(pa.array(order)), np.arange(len(order))
+        encoded = protocol.encode(
+            self._rules.routed(events), order, kind.layout, self.settings.encoding, kind.selected, _STAMP_MS
+        )
         _, offsets, data = encoded.buffers()
         ends = np.frombuffer(offsets, np.int32)[encoded.offset : encoded.offset + len(order) + 1].astype(np.int64)
-        low = 0
-        for one in due:
-            high = low + len(one.rows)
-            yield data.slice(int(ends[low]), int(ends[high] - ends[low])), ends[low : high + 1] - ends[low]
-            low = high
+        bounds = np.concatenate([[0], np.cumsum([len(one.rows) for one in due])])
+        ts = numbers(events, "commit_ts")[order]
+        return {
+            one.place: (
+                ts[low:high],
+                data.slice(int(ends[low]), int(ends[high] - ends[low])),
+                ends[low : high + 1] - ends[low],
+            )
+            for one, low, high in zip(due, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        }
 
-    def _meet(self, head: dict[str, Any], layout: Layout) -> _Table:
-        """The table of a run; its schema file is checked when a version comes for the first time."""
-        schema, name, table_id, version = (head[column] for column in _HEAD[:4])
+    def _meet(self, head: dict[str, Any], layout: Layout) -> tuple[_Table, int]:
+        """The table of a run and the version it stands under, whose schema file is checked when it first comes."""
+        source_schema, source_name, table_id, version = (head[column] for column in _HEAD[:4])
+        schema, name = self._rules.target(source_schema, source_name)
         is_partition = head["logical_table_id"] not in (None, table_id)
         if self._paths.table_id_as_path:
             key = TableKey(str(table_id), "")
@@ -277,23 +342,34 @@ class _Check:
             )
         else:
             key = TableKey(schema, name, table_id if is_partition else 0)
-        table = self._tables.get(key) or _Table(str(key), TableFiles((), self.store, self._paths))
+        table = self._tables.get(key) or _Table(str(key), self._files(()))
         if table.version != version:
+            checksum = schema_checksum(schema, name, layout, self.settings.output_column_id)
             table.version, table.name = version, str(TableKey(schema, name, key.partition))
-            self._check_schema_file(VersionKey(key.schema, key.table, version), schema, name, table_id, layout)
-        return table
+            table.directory = self._directory(VersionKey(key.schema, key.table, version), checksum)
+            described = VersionKey(key.schema, key.table, table.directory)
+            self._check_schema_file(described, schema, name, table_id, layout)
+        return table, table.directory
+
+    def _directory(self, key: VersionKey, checksum: int) -> int:
+        """The version of a schema file with the same columns: this one, else the greatest before it."""
+        standing = self._versions.get((key.schema, key.table, checksum), [])
+        return max((version for version in standing if version <= key.version), default=key.version)
 
     def _check_schema_file(self, key: VersionKey, schema: str, table: str, table_id: int, layout: Layout) -> None:
         paths = self._schema_files.pop(key, None)
         if paths is None:
             return  # another partition came before, or there is none: `_enter_file` insists on it before any data
-        right = schema_path(schema, table, key.version, schema_checksum(schema, table, layout), self._paths, table_id)
+        with_ids = self.settings.output_column_id
+        checksum = schema_checksum(schema, table, layout, with_ids)
+        right = schema_path(schema, table, key.version, checksum, self._paths, table_id)
         wrong = next((path for path in paths if path != right), None)
         if wrong is not None:
             raise VerifyError(
                 f"{schema}.{table}: schema file {wrong} has a wrong checksum; by the source it should be {right}"
             )
-        if self.store.get(right) != schema_file_text(schema, table, key.version, layout).encode():
+        text = schema_file_text(schema, table, key.version, layout, output_column_id=with_ids)
+        if self.store.get(right) != text.encode():
             raise VerifyError(f"{schema}.{table}: schema file {right} does not describe the source's columns")
         self._described.add(key)
 
@@ -333,7 +409,7 @@ class _Check:
                 f"{table.name}: row {table.rows + row + 1} of version {run.version} is dropped: {files.path} comes next"
             )
         if files.version < run.version:
-            raise VerifyError(_explain_more(table, self.settings.csv))
+            raise VerifyError(_explain_more(table, self.settings.encoding))
 
     def _enter_file(self, run: _Run) -> None:
         """A new file must have a schema file, and begin with the header if there is one."""
@@ -378,7 +454,7 @@ class _Check:
             if not table.files.ended and table.version < 0:
                 raise VerifyError(f"{table.name}: the source has no such table, but {table.files.path} stands there")
             if not table.files.ended:
-                raise VerifyError(_explain_more(table, self.settings.csv))
+                raise VerifyError(_explain_more(table, self.settings.encoding))
         for key, paths in self._schema_files.items():
             raise VerifyError(
                 f"{key.schema}.{key.table}: the source has no version {key.version}, but {paths[0]} is there"
@@ -395,15 +471,10 @@ class _Check:
             self.progress(f"{self._bytes / 1e6:,.0f} of {self._total_bytes / 1e6:,.0f} MB compared, {self.rows:,} rows")
 
 
-def _ints(rows: pa.RecordBatch, name: str) -> Ints:
-    numbers: Ints = rows.column(name).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return numbers
-
-
 # How a difference is explained: what stands there is looked for among the rows before and after the one expected.
 
 
-def _explain(difference: _Difference, runs: Iterator[_Run], search_bytes: int, options: csv.CsvOptions) -> str:
+def _explain(difference: _Difference, runs: Iterator[_Run], search_bytes: int, options: Encoding) -> str:
     run, row, table = difference.run, difference.row, difference.run.table
     found = table.files.ahead(len(run.rows(row, len(run.ts))) + _MARGIN_BYTES, len(run.header))
     line, wanted = _line(found, options), run.rows(row, row + 1)
@@ -423,7 +494,7 @@ def _explain(difference: _Difference, runs: Iterator[_Run], search_bytes: int, o
     )
 
 
-def _explain_more(table: _Table, options: csv.CsvOptions) -> str:
+def _explain_more(table: _Table, options: Encoding) -> str:
     """The files of a table (or of one version) go on where the source has no more rows."""
     line = _line(table.files.ahead(_MARGIN_BYTES, len(table.header)), options)
     twin = _passed(table.files, line, options)
@@ -482,7 +553,7 @@ def _within(runs: Iterator[_Run], most: int) -> Iterator[_Run]:
                 return
 
 
-def _passed(files: TableFiles, line: bytes, options: csv.CsvOptions) -> str | None:
+def _passed(files: TableFiles, line: bytes, options: Encoding) -> str | None:
     """Where the same line stands among what was compared already."""
     end = options.terminator.encode()
     if not line or not line.endswith(end) or not end:
@@ -494,7 +565,7 @@ def _passed(files: TableFiles, line: bytes, options: csv.CsvOptions) -> str | No
     return None
 
 
-def _line(found: bytes, options: csv.CsvOptions) -> bytes:
+def _line(found: bytes, options: Encoding) -> bytes:
     line, end, _ = found.partition(options.terminator.encode() or b"\n")
     return line + end
 

@@ -55,7 +55,7 @@ def open_plain(store: Store) -> Journal:
 
 
 def snapshot_of(journal: Journal, position: str) -> None:
-    journal.snapshot(lambda: Snapshot(TABLES.empty_table(), [], Head(0, position, {}, journal.confirmed())))
+    journal.snapshot(lambda: Snapshot(TABLES.empty_table(), [], Head(0, position, {}, *journal.noted())))
 
 
 # -- a changefeed that is killed ---------------------------------------------------------------------------------------
@@ -471,12 +471,12 @@ def test_a_journal_that_vanishes_while_it_is_read_is_no_crash_but_a_sentence() -
 def test_an_entry_confirms_only_what_its_head_counts_as_durable() -> None:
     store = MemoryStore()
     journal = open_plain(store)
-    head = Head(0, "before", {}, journal.confirmed())
+    head = Head(0, "before", {}, *journal.noted())
     journal.confirm([4])
     journal.record(head)
-    assert journal.confirmed() == [4], "it goes out with the next head"
-    journal.record(Head(0, "after", {}, journal.confirmed()))
-    assert journal.confirmed() == []
+    assert journal.noted() == ([4], []), "it goes out with the next head"
+    journal.record(Head(0, "after", {}, *journal.noted()))
+    assert journal.noted() == ([], [])
 
 
 def test_dates_are_cut_as_the_separator_says() -> None:

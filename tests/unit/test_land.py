@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from tidegate.engine.land import LandJob, land
-from tidegate.engine.rows import LANDED, PLANS, REFUSED, UNFINISHED
+from tidegate.engine.rows import ELSEWHERE, LANDED, PLANS, REFUSED, UNFINISHED
 from tidegate.engine.store import Store
 from tidegate.format.csv import CsvOptions
 from tidegate.format.layout import PathOptions
+from tidegate.format.tables import CHECK, SETTLED, WRITE, Layout, schema_checksum, schema_file_text
 from tidegate.testing import SHAPE, MemoryStore, landed_lines
 
 VERSION, DATE = 437, "2026-01-31"
@@ -35,8 +36,9 @@ def index_file(table: int) -> str:
     return f"{folder(table)}/meta/CDC.index"
 
 
-def plan(file: int, table: int = 1, number: int = 1, schema: bool = False, **changes: Any) -> Plan:
-    values = (file, table, "shop", f"t{table}", table, table, VERSION, SHAPE.fingerprint, DATE, number, schema)
+def plan(file: int, table: int = 1, number: int = 1, schema: int = SETTLED, **changes: Any) -> Plan:
+    version = (VERSION, VERSION, SHAPE.fingerprint, None)
+    values = (file, table, "shop", f"t{table}", table, table, *version, DATE, number, schema)
     cut = (len(LINE), [0], [0], [len(LINE)])
     return dict(zip(PLANS.names, (*values, *cut), strict=True)) | changes
 
@@ -65,7 +67,7 @@ def written(store: MemoryStore) -> list[str]:
 
 def test_schema_comes_before_data_before_index(job: LandJob) -> None:
     store = MemoryStore()
-    assert outcomes(run(job, store, plan(0, schema=True))) == [LANDED]
+    assert outcomes(run(job, store, plan(0, schema=CHECK))) == [LANDED]
     assert written(store) == ["schema", data_file(1, 1), index_file(1)]
     assert store.objects[data_file(1, 1)] == LINE
     assert store.objects[index_file(1)] == b"CDC00000000000000000001.csv\n"
@@ -73,8 +75,8 @@ def test_schema_comes_before_data_before_index(job: LandJob) -> None:
 
 def test_a_schema_file_that_stands_is_not_put_again(job: LandJob) -> None:
     store = MemoryStore()
-    run(job, store, plan(0, schema=True))
-    receipts = run(job, store, plan(1, number=2, schema=True))
+    run(job, store, plan(0, schema=CHECK))
+    receipts = run(job, store, plan(1, number=2, schema=CHECK))
     assert written(store).count("schema") == 1
     assert receipts[0]["schema_check_s"] > 0
     assert receipts[0]["schema_write_s"] == 0
@@ -91,7 +93,7 @@ def test_the_index_is_put_once_per_lane_and_last(job: LandJob) -> None:
 
 
 def test_a_receipt_tells_path_bytes_timings_and_requests(job: LandJob) -> None:
-    receipts = run(job, MemoryStore(), plan(0, schema=True), plan(1, number=2))
+    receipts = run(job, MemoryStore(), plan(0, schema=CHECK), plan(1, number=2))
     assert [receipt["path"] for receipt in receipts] == [data_file(1, 1), data_file(1, 2)]
     assert [receipt["bytes"] for receipt in receipts] == [len(LINE)] * 2
     assert [receipt["requests"] for receipt in receipts] == [3, 2], "check, schema, data; data, index"
@@ -111,8 +113,76 @@ def test_slices_of_several_segments_make_one_file(job: LandJob, tmp_path: Path) 
 def test_a_header_stands_before_the_rows_of_every_file(job: LandJob) -> None:
     options = CsvOptions(output_field_header=True)
     store = MemoryStore()
-    run(replace(job, csv=options), store, plan(0), plan(1, number=2))
+    run(replace(job, encoding=options), store, plan(0), plan(1, number=2))
     assert len(landed_lines(store, csv=options)["shop.t1"]) == 2
+
+
+# -- a schema file with the same columns under another version ---------------------------------------------------------
+
+CHECKSUM = schema_checksum("shop", "t1", SHAPE)
+
+
+def schema_file(version: int) -> str:
+    return f"shop/t1/meta/schema_{version}_{CHECKSUM:010d}.json"
+
+
+def standing(*versions: int, layout: Layout = SHAPE) -> MemoryStore:
+    return MemoryStore(objects={schema_file(v): schema_file_text("shop", "t1", v, layout).encode() for v in versions})
+
+
+def test_an_older_version_with_the_same_columns_is_told_with_its_last_file(job: LandJob) -> None:
+    store = standing(VERSION - 9, VERSION - 2)
+    store.objects[f"shop/t1/{VERSION - 2}/{DATE}/meta/CDC.index"] = b"CDC00000000000000000005.csv\n"
+    (receipt,) = run(job, store, plan(0, schema=CHECK))
+    assert (receipt["outcome"], receipt["found_version"], receipt["found_number"]) == (ELSEWHERE, VERSION - 2, 5)
+    assert written(store) == [], "nothing is put before the driver has decided"
+
+
+def test_a_newer_version_with_the_same_columns_is_told_before_an_older_one(job: LandJob) -> None:
+    (receipt,) = run(job, standing(VERSION - 2, VERSION + 3), plan(0, schema=CHECK))
+    assert (receipt["outcome"], receipt["found_version"], receipt["found_number"]) == (ELSEWHERE, VERSION + 3, 0)
+
+
+def test_the_exact_version_counts_whatever_else_stands_there(job: LandJob) -> None:
+    store = standing(VERSION - 2, VERSION, VERSION + 3)
+    assert outcomes(run(job, store, plan(0, schema=CHECK))) == [LANDED]
+    assert written(store) == [data_file(1, 1), index_file(1)]
+
+
+def test_temporary_files_and_other_checksums_do_not_match(job: LandJob) -> None:
+    other = {f"{schema_file(VERSION - 1)}.tmp.6f9619ff": b"", f"shop/t1/meta/schema_{VERSION - 1}_0000000007.json": b""}
+    store = MemoryStore(objects=dict(other))
+    assert outcomes(run(job, store, plan(0, schema=CHECK))) == [LANDED]
+    assert schema_file(VERSION) in store.objects
+
+
+def test_the_same_columns_in_another_order_do_not_match_although_their_checksum_does(job: LandJob) -> None:
+    turned = Layout(SHAPE.columns[::-1])
+    assert schema_checksum("shop", "t1", turned) == CHECKSUM
+    store = standing(VERSION - 2, layout=turned)
+    assert outcomes(run(job, store, plan(0, schema=CHECK))) == [LANDED]
+    assert schema_file(VERSION) in store.objects
+
+
+def test_a_schema_file_that_must_be_written_is_written_whatever_stands_there(job: LandJob) -> None:
+    store = standing(VERSION - 2, VERSION + 3)
+    assert outcomes(run(job, store, plan(0, schema=WRITE))) == [LANDED]
+    assert schema_file(VERSION) in store.objects
+
+
+def test_files_go_to_the_directory_that_the_plan_names(job: LandJob) -> None:
+    store = MemoryStore()
+    run(job, store, plan(0, number=6, directory=VERSION - 2))
+    assert f"shop/t1/{VERSION - 2}/{DATE}/CDC00000000000000000006.csv" in store.objects
+
+
+def test_ids_of_columns_stand_in_the_schema_file_when_they_are_asked_for(job: LandJob) -> None:
+    layout = Layout(tuple(replace(column, id=at) for at, column in enumerate(SHAPE.columns, start=1)))
+    job = replace(job, layouts={layout.fingerprint: layout.to_json()}, output_column_id=True)
+    store = MemoryStore()
+    run(job, store, plan(0, schema=CHECK, layout=layout.fingerprint))
+    (text,) = (data for path, data in store.objects.items() if "/meta/schema_" in path)
+    assert b'"ColumnId": "1",\n            "ColumnName": "id"' in text
 
 
 # -- failures --------------------------------------------------------------------------------------------------------
@@ -144,7 +214,7 @@ def test_a_failing_lane_does_not_stop_the_others(job: LandJob) -> None:
 def test_a_failed_schema_file_keeps_data_and_index_away(job: LandJob) -> None:
     store = MemoryStore()
     store.begin("unavailable", "/meta/schema_")
-    assert outcomes(run(job, store, plan(0, schema=True))) == [UNFINISHED]
+    assert outcomes(run(job, store, plan(0, schema=CHECK))) == [UNFINISHED]
     assert store.objects == {}
 
 
@@ -159,10 +229,10 @@ def test_a_failed_index_lands_none_of_its_files(job: LandJob) -> None:
 @pytest.mark.parametrize("lost_at", range(3))
 def test_a_lost_answer_is_unfinished_and_landing_again_finds_its_own_work(job: LandJob, lost_at: int) -> None:
     store = MemoryStore(script=["ok"] * lost_at + ["lost"])
-    first = run(job, store, plan(0, schema=True))
+    first = run(job, store, plan(0, schema=CHECK))
     assert outcomes(first) == [UNFINISHED]
     assert "lost" in first[0]["error"]
-    assert outcomes(run(job, store, plan(0, schema=True))) == [LANDED]
+    assert outcomes(run(job, store, plan(0, schema=CHECK))) == [LANDED]
     assert len(landed_lines(store)["shop.t1"]) == 1
 
 
@@ -181,10 +251,10 @@ def test_an_object_of_another_size_is_refused_and_never_indexed(job: LandJob) ->
     assert landed_lines(store) == {}
 
 
-@pytest.mark.parametrize("wrong", [{"table_name": ".."}, {"layout": 5}])
+@pytest.mark.parametrize("wrong", [{"table_name": ""}, {"layout": 5}])
 def test_a_plan_that_cannot_be_carried_out_answers_at_once(job: LandJob, wrong: Plan) -> None:
     started = time.monotonic()
-    receipts = run(replace(job, stall_s=30.0), MemoryStore(), plan(0, schema=True) | wrong, plan(1, table=2))
+    receipts = run(replace(job, stall_s=30.0), MemoryStore(), plan(0, schema=CHECK) | wrong, plan(1, table=2))
     assert outcomes(receipts) == [REFUSED, LANDED]
     assert receipts[0]["error"]
     assert time.monotonic() - started < 5

@@ -186,14 +186,60 @@ def test_only_a_name_that_would_be_built_is_a_data_file(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "table"),
-    [("..", "t"), ("s", "."), ("s", "a/b"), ("a/b", "t"), ("", "t"), ("s", "a\0"), (RESERVED_PREFIX, "t")],
+    ("schema", "table", "folder"),
+    [
+        ("..", "t", "_tidegate%%2E%2E/t"),
+        ("s", ".", "s/_tidegate%%2E"),
+        ("s", "a/b", "s/_tidegate%a%2Fb"),
+        ("a/../b", "t", "_tidegate%a%2F..%2Fb/t"),
+        ("s", "a\0", "s/_tidegate%a%00"),
+        (RESERVED_PREFIX, "t", "_tidegate%_tidegate/t"),
+        ("metadata", "metadata", "_tidegate%metadata/metadata"),
+        ("s", "_tidegate%a%2Fb", "s/_tidegate%_tidegate%25a%252Fb"),
+        ("100%", "a%2Fb", "100%/a%2Fb"),
+        ("meta", "meta", "meta/meta"),
+        ("...", " a b ", ".../ a b "),
+        ("数据", "订单", "数据/订单"),
+    ],
 )
-def test_a_name_that_would_lead_elsewhere_is_refused(schema: str, table: str) -> None:
+def test_a_name_that_cannot_be_a_level_of_a_path_is_encoded_and_any_other_stands_as_it_is(
+    schema: str, table: str, folder: str
+) -> None:
+    key = DataKey(schema, table, 1, date="2023-05-09")
+    assert data_dir(key, DEFAULT) == f"{folder}/1/2023-05-09"
+    assert parse_data_path(data_path(key, 3, DEFAULT), DEFAULT) == (key, 3)
+    assert parse_index_path(index_path(key, DEFAULT), DEFAULT) == key
+    path = schema_path(schema, table, 1, 1, DEFAULT)
+    assert path == f"{folder}/meta/schema_1_0000000001.json"
+    assert parse_schema_path(path) == (schema, table, 1, 1, 0)
+
+
+@given(st.text(min_size=1, max_size=60), st.text(min_size=1, max_size=60))
+def test_two_names_never_share_a_directory_and_none_leaves_the_sink(one: str, other: str) -> None:
+    folders = [data_dir(DataKey(name, "t", 1, date="2023-05-09"), DEFAULT) for name in (one, other)]
+    assert (one == other) == (folders[0] == folders[1])
+    for folder in folders:
+        levels = folder.split("/")
+        assert len(levels) == 4
+        assert not {"", ".", ".."} & set(levels)
+        assert "\0" not in folder
+        assert levels[0] not in ("metadata", RESERVED_PREFIX)
+
+
+@pytest.mark.parametrize(("schema", "table"), [("", "t"), ("s", "x" * 256), ("数" * 86, "t"), ("s", "/" * 90)])
+def test_a_name_that_no_store_could_hold_is_refused(schema: str, table: str) -> None:
     with pytest.raises(BadEvents, match="cannot be a path"):
         data_dir(DataKey(schema, table, 1, date="2023-05-09"), DEFAULT)
-    with pytest.raises(BadEvents, match="cannot be a path"):
+    with pytest.raises(BadEvents, match="route it to another name"):
         schema_path(schema, table, 1, 1, DEFAULT)
+
+
+@pytest.mark.parametrize(
+    "level", ["_tidegate%", "_tidegate%a", "_tidegate%%2f", "_tidegate", "metadata", "", ".", ".."]
+)
+def test_a_directory_that_no_name_leads_to_is_not_read_as_one(level: str) -> None:
+    assert parse_data_path(f"{level}/t/1/2023-05-09/CDC00000000000000000001.csv", DEFAULT) is None
+    assert parse_schema_path(f"{level}/t/meta/schema_1_0000000001.json") is None
 
 
 def test_a_key_that_does_not_fit_the_options_is_a_bug_and_says_so() -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
+import pickle
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadSetting
+from tidegate.format.canal_json import CanalOptions
+from tidegate.format.csv import CsvOptions
+from tidegate.format.layout import PathOptions
+from tidegate.format.rules import (
+    ColumnSelector,
+    ColumnSelectors,
+    EventFilter,
+    EventFilters,
+    Route,
+    Routes,
+    Rules,
+    TableFilter,
+)
+from tidegate.option_text import show_text
+from tidegate.options import IDLE, SWITCHES
 from tidegate.settings import (
     OPTIONS,
     Settings,
@@ -49,6 +67,15 @@ def test_the_defaults_are_ticdcs() -> None:
     assert (settings.date_separator, settings.index_digits) == ("day", 20)
     assert (settings.partition_separator, settings.table_id_as_path) == (True, False)
     assert (settings.terminator, settings.csv.terminator, settings.csv.null) == ("\r\n", "\r\n", "\\N")
+    assert (settings.flush_concurrency, settings.output_column_id, settings.output_raw_change_event) == (
+        1,
+        False,
+        False,
+    )
+    assert (settings.file_expiration_days, settings.file_cleanup_cron) == (0, "0 0 2 * * *")
+    assert (settings.transaction_atomicity, settings.across_nodes, settings.case_sensitive) == ("none", False, False)
+    assert (settings.canal, settings.rules) == (CanalOptions(), Rules())
+    assert (settings.paths, settings.encoding) == (PathOptions(), CsvOptions())
 
 
 def test_the_defaults_of_our_own_options_follow_the_design() -> None:
@@ -56,7 +83,7 @@ def test_the_defaults_of_our_own_options_follow_the_design() -> None:
     assert (settings.spool_type, settings.spool_max_bytes) == ("disk", 10737418240)
     assert settings.spool_dir == os.path.join(tempfile.gettempdir(), "tidegate-spool")
     assert (settings.wake_mode, settings.encoder_ordering, settings.max_flush_delay_s) == ("enqueue", "per-table", None)
-    assert (settings.dispatcher_share, settings.notes) == (0.125, ())
+    assert (settings.dispatcher_share, settings.encoder_shards, settings.notes) == (0.125, None, ())
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -165,6 +192,7 @@ def test_a_config_file_that_is_not_toml_is_refused_with_the_line(tmp_path: Path)
 
 def test_a_value_where_a_table_belongs_is_refused() -> None:
     assert refusal(config={"sink": 3}).startswith("sink in the config file must be a table, written [sink]")
+    assert refusal(config={"mounter": 3}).startswith("mounter in the config file must be a table, written [mounter]")
 
 
 # Unknown keys
@@ -180,11 +208,6 @@ def test_an_unknown_key_names_the_nearest_and_lists_all() -> None:
 def test_a_key_at_the_wrong_place_of_the_config_file_is_shown_the_right_one() -> None:
     assert "did you mean 'sink.cloud-storage-config.file-size'?" in refusal(config={"file-size": 1024})
     assert "did you mean 'sink.csv.quote'?" in refusal(config={"sink": {"quote": "'"}})
-
-
-@pytest.mark.parametrize("key", ["output-column-id", "flush-concurrency"])
-def test_a_ticdc_key_that_is_still_missing_says_so(key: str) -> None:
-    assert "not yet in this version" in refusal(config=storage(**{key: 1}))
 
 
 def test_a_key_given_twice_is_refused_also_by_its_alias() -> None:
@@ -210,7 +233,13 @@ def test_a_query_part_without_a_value_is_refused() -> None:
         ("file-index-digit=5", "index_digits", 20, "is outside 6..20"),
         ("file-index-digit=21", "index_digits", 20, "is outside 6..20"),
         ("date-separator=Day", "date_separator", "none", "TiCDC treats as none"),
+        ("date-separator=", "date_separator", "none", "is empty, which TiCDC treats as none"),
         ("flush-interval=", "flush_interval_s", 5.0, "changes nothing"),
+        ("flush-concurrency=0", "flush_concurrency", 1, "is outside 1..512 and becomes 1"),
+        ("flush-concurrency=513", "flush_concurrency", 1, "is outside 1..512 and becomes 1"),
+        ("file-expiration-days=-1", "file_expiration_days", 0, "is negative and keeps files for ever"),
+        ("csv.output-handle-key=true", "csv", CsvOptions(), "csv.output-handle-key in the sink URI has no effect"),
+        ("transaction-atomicity=table", "transaction_atomicity", "table", "may still be split over files"),
     ],
 )
 def test_a_clamped_value_is_noted(query: str, field: str, expected: object, note: str) -> None:
@@ -228,6 +257,14 @@ def test_a_clamped_value_is_noted(query: str, field: str, expected: object, note
         ("flush-interval=100ms", "flush_interval_s", 0.1),
         ("file-size=33554432", "file_size_bytes", 33554432),
         ("file-index-digit=16", "index_digits", 16),
+        ("flush-concurrency=512", "flush_concurrency", 512),
+        ("encoder-shards=3", "encoder_shards", 3),
+        ("encoder-shards=auto", "encoder_shards", None),
+        ("protocol=CSV", "protocol", "csv"),
+        ("transaction-atomicity=none", "transaction_atomicity", "none"),
+        ("output-row-key=false", "protocol", "csv"),
+        ("enable-table-across-nodes=false", "across_nodes", False),
+        ("file-expiration-days=7", "file_expiration_days", 7),
         ("date-separator=none", "date_separator", "none"),
         ("spool-base-dir=%2Fdata%2Fa", "spool_dir", "/data/a"),
         ("csv.delimiter=FE", "csv", dataclasses.replace(load_settings(SINK).csv, delimiter="FE")),
@@ -249,6 +286,7 @@ def test_a_note_of_a_layer_that_lost_is_dropped() -> None:
         ("use-table-id-as-path=false", storage(use_table_id_as_path=True), "table_id_as_path", True),
         ("worker-count=0", storage(worker_count=12), "worker_count", 12),
         ("spool-disk-quota=0", storage(spool_disk_quota=3221225472), "spool_max_bytes", 3221225472),
+        ("file-size=0", storage(file_size=1485760), "file_size_bytes", 1485760),
     ],
 )
 def test_zero_in_the_sink_uri_leaves_the_config_file_alone_as_in_ticdc(
@@ -271,7 +309,19 @@ def test_zero_in_the_sink_uri_leaves_the_config_file_alone_as_in_ticdc(
         ("date-separator=week", "date-separator must be none or year or month or day, not 'week'"),
         ("spool-disk-quota=0", "spool-disk-quota must be greater than 0"),
         ("spool-base-dir=relative/path", "spool-base-dir must be absolute"),
-        ("protocol=canal-json", "protocol must be csv, not 'canal-json': canal-json is not yet in this version"),
+        (
+            "protocol=avro",
+            "protocol must be csv or canal-json, not 'avro': only csv and canal-json have a storage encoder",
+        ),
+        ("protocol=cvs", "protocol must be csv or canal-json, not 'cvs' (in the sink URI)"),
+        ("flush-concurrency=few", "flush-concurrency must be a whole number, not 'few'"),
+        ("encoder-shards=0", "encoder-shards must be greater than 0, not '0'"),
+        ("transaction-atomicity=global", "transaction-atomicity must be none or table, not 'global'"),
+        ("enable-table-across-nodes=true", "must be false: split tables are not yet in this version"),
+        ("enable-sync-point=true", "enable-sync-point must be false: sync points need a TiDB or MySQL downstream"),
+        ("output-row-key=true", "output-row-key must be false: change events carry no TiDB row key"),
+        ("output-row-key=maybe", "output-row-key must be true or false, not 'maybe'"),
+        ("filter.rules=shop.*", "filter.rules must be a list of texts; as text, write it as JSON (in the sink URI)"),
         ("csv.binary-encoding-method=invalid", "csv.binary-encoding-method must be hex or base64, not 'invalid'"),
         ("spool.type=tape", "spool.type must be disk or memory, not 'tape'"),
         ("spool.max-bytes=-5", "spool.max-bytes must be greater than 0, not '-5'"),
@@ -309,6 +359,415 @@ def test_off_switches_the_flush_delay_off() -> None:
     config = {"max-flush-delay": "200ms"}
     assert load_settings(SINK, config).max_flush_delay_s == 0.2
     assert load_settings(SINK, config, {"max_flush_delay": "off"}).max_flush_delay_s is None
+
+
+# Protocols
+
+
+def test_canal_json_has_its_own_options_and_extension() -> None:
+    config = {"sink": {"content-compatible": True, "terminator": "\n"}}
+    settings = load_settings(SINK + "?protocol=canal-json&enable-tidb-extension=true", config)
+    assert settings.encoding == CanalOptions(terminator="\n", tidb_extension=True, content_compatible=True)
+    assert settings.paths.extension == ".json"
+    assert settings.notes == ()
+
+
+def test_the_switches_of_canal_json_follow_ticdc_s_places() -> None:
+    codec = {"sink": {"kafka-config": {"codec-config": {"enable-tidb-extension": True}}}}
+    assert load_settings(SINK + "?protocol=canal-json", codec).canal.tidb_extension
+    assert load_settings(SINK + "?protocol=canal-json&only-output-updated-columns=true").canal.only_updated_columns
+    kept = load_settings(SINK + "?protocol=canal-json&content-compatible=false", {"sink": {"content-compatible": True}})
+    assert kept.canal.content_compatible
+    handle_key = {"sink": {"protocol": "canal-json", "delete-only-output-handle-key-columns": True}}
+    assert load_settings(SINK, handle_key).canal.delete_only_handle_key
+
+
+def test_the_sink_uri_s_protocol_wins_with_a_note() -> None:
+    settings = load_settings(SINK + "?protocol=csv", {"sink": {"protocol": "canal-json"}})
+    assert settings.protocol == "csv"
+    assert settings.notes == ("protocol=csv in the sink URI wins over canal-json of the config file",)
+    assert load_settings(SINK + "?protocol=csv", {"sink": {"protocol": "csv"}}).notes == ()
+
+
+def test_table_ids_as_paths_in_the_sink_uri_win_with_a_note() -> None:
+    settings = load_settings(SINK + "?use-table-id-as-path=true", storage(use_table_id_as_path=False))
+    assert settings.table_id_as_path
+    assert settings.notes == ("use-table-id-as-path=true in the sink URI wins over false of the config file",)
+
+
+@pytest.mark.parametrize(
+    "protocol", ["avro", "canal", "craft", "debezium", "default", "maxwell", "open-protocol", "simple"]
+)
+def test_a_protocol_without_a_storage_encoder_is_refused_by_name(protocol: str) -> None:
+    message = refusal(config={"sink": {"protocol": protocol}})
+    assert f"not {protocol!r}: only csv and canal-json have a storage encoder" in message
+
+
+def test_deletes_with_handle_keys_only_are_refused_with_csv_and_with_force_replicate() -> None:
+    config: dict[str, Any] = {"sink": {"delete-only-output-handle-key-columns": True}}
+    assert "does not go with csv" in refusal(config=config)
+    config |= {"force-replicate": True}
+    assert "does not go with force-replicate" in refusal(SINK + "?protocol=canal-json", config)
+
+
+@pytest.mark.parametrize("key", ["enable-tidb-extension", "only-output-updated-columns", "content-compatible"])
+def test_an_option_of_canal_json_with_csv_is_noted(key: str) -> None:
+    assert load_settings(f"{SINK}?{key}=true").notes == (f"{key} has no effect with protocol csv",)
+
+
+def test_csv_options_are_checked_whatever_the_protocol() -> None:
+    assert "csv delimiter is ''" in refusal(config={"sink": {"protocol": "canal-json", "csv": {"delimiter": ""}}})
+
+
+@pytest.mark.parametrize("delimiter", ["FE", "|@|"])
+def test_a_csv_delimiter_may_have_three_characters(delimiter: str) -> None:
+    csv = {"quote": '"', "delimiter": delimiter, "binary-encoding-method": "hex"}
+    assert load_settings(SINK, {"sink": {"csv": csv}}).csv.delimiter == delimiter
+
+
+def test_raw_change_events_without_old_values_are_noted() -> None:
+    [note] = load_settings(SINK, storage(output_raw_change_event=True)).notes
+    assert "an update of a key does not show the old key" in note
+    old = storage(output_raw_change_event=True)
+    old["sink"]["csv"] = {"output-old-value": True}
+    assert load_settings(SINK, old).notes == ()
+
+
+# What TiCDC's own tests of merging say
+
+
+def test_the_config_file_alone_is_taken_as_it_is() -> None:
+    config = storage(worker_count=12, file_size=1485760, flush_interval="1m2s", output_column_id=False)
+    settings = load_settings(SINK, config)
+    assert (settings.worker_count, settings.file_size_bytes, settings.flush_interval_s) == (12, 1485760, 62.0)
+
+
+def test_the_sink_uri_overrules_the_config_file_key_by_key() -> None:
+    config = storage(worker_count=12, file_size=10485760, flush_interval="1m2s", spool_base_dir="/data/b")
+    settings = load_settings(SINK + "?worker-count=64&flush-interval=2m2s&file-size=33554432", config)
+    assert (settings.worker_count, settings.file_size_bytes, settings.flush_interval_s) == (64, 33554432, 122.0)
+    assert settings.spool_dir == "/data/b"
+    assert load_settings(SINK + "?spool-base-dir=%2Fdata%2Fa", config).spool_dir == "/data/a"
+
+
+def test_the_spool_s_size_and_place_may_stand_in_the_config_file() -> None:
+    assert load_settings(SINK, storage(spool_disk_quota=3221225472)).spool_max_bytes == 3221225472
+    assert "spool-base-dir must be absolute" in refusal(config=storage(spool_base_dir="relative/path"))
+    assert load_settings(SINK, storage(spool_base_dir="")).spool_dir == load_settings(SINK).spool_dir
+
+
+# The cleaning of old files
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ("0 0 2 * * *", "0 0 2 * * *"),
+        ("0 */10 1-5,7 ? jan-MAR mon", "0 */10 1-5,7 ? jan-MAR mon"),
+        ("0 0 2 * *", "0 0 2 * * *"),
+        ("@daily", "0 0 0 * * *"),
+        ("5/15 * * * * *", "5/15 * * * * *"),
+    ],
+)
+def test_a_cron_text_is_brought_into_six_fields(spec: str, fields: str) -> None:
+    config = storage(file_expiration_days=1, file_cleanup_cron_spec=spec)
+    assert load_settings(SINK, config).file_cleanup_cron == fields
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("", "must have six fields"),
+        ("0 2 * *", "must have six fields"),
+        ("@every 1h", "must have six fields"),
+        ("60 0 2 * * *", "has '60' as its second, which must be 0 to 59"),
+        ("0 0 24 * * *", "has '24' as its hour"),
+        ("0 0 2 0 * *", "has '0' as its day of month"),
+        ("0 0 2 * foo *", "has 'foo' as its month"),
+        ("0 0 5-2 * * *", "has '5-2' as its hour"),
+        ("0 */0 2 * * *", "has '*/0' as its minute"),
+    ],
+)
+def test_a_bad_cron_text_is_refused_also_while_files_do_not_expire(spec: str, sentence: str) -> None:
+    assert f"file-cleanup-cron-spec {sentence}" in refusal(config=storage(file_cleanup_cron_spec=spec))
+
+
+def test_expiring_files_without_dates_in_paths_is_noted() -> None:
+    [note] = load_settings(SINK + "?date-separator=month", storage(file_expiration_days=3)).notes
+    assert note == "file-expiration-days has no effect unless date-separator is day"
+
+
+# A whole changefeed.toml of TiCDC
+
+CHANGEFEED = """
+memory-quota = 1073741824
+case-sensitive = true
+force-replicate = true
+ignore-ineligible-table = false
+check-gc-safe-point = true
+enable-sync-point = false
+sync-point-interval = "10m"
+sync-point-retention = "24h"
+sql-mode = "STRICT_TRANS_TABLES"
+bdr-mode = false
+changefeed-error-stuck-duration = "30m"
+
+[mounter]
+worker-num = 16
+
+[filter]
+rules = ["shop.*", "!shop.log_*"]
+ignore-txn-start-ts = [1, 2]
+
+[[filter.event-filters]]
+matcher = ["shop.audit"]
+ignore-event = ["delete", "truncate table"]
+ignore-sql = ["^drop"]
+
+[scheduler]
+enable-table-across-nodes = false
+region-threshold = 100000
+write-key-threshold = 30000
+
+[sink]
+protocol = "csv"
+transaction-atomicity = "none"
+terminator = "\\n"
+date-separator = "month"
+enable-partition-separator = true
+file-index-digit = 6
+encoder-concurrency = 32
+schema-registry = "http://registry:8081"
+delete-only-output-handle-key-columns = false
+only-output-updated-columns = false
+content-compatible = false
+safe-mode = false
+advance-timeout-in-sec = 150
+dispatchers = [
+    {matcher = ["shop.*"], topic = "t_{schema}", partition = "ts"},
+    {matcher = ["shop.*"], target-schema = "lake", target-table = "{schema}_{table}"},
+]
+column-selectors = [{matcher = ["shop.users"], columns = ["*", "!password"]}]
+
+[sink.csv]
+delimiter = ","
+quote = '"'
+null = '\\N'
+include-commit-ts = true
+binary-encoding-method = "base64"
+output-old-value = false
+output-handle-key = false
+output-field-header = false
+
+[sink.cloud-storage-config]
+worker-count = 8
+flush-interval = "10s"
+file-size = 33554432
+output-column-id = true
+file-expiration-days = 0
+file-cleanup-cron-spec = "0 0 3 * * *"
+flush-concurrency = 4
+output-raw-change-event = false
+spool-disk-quota = 1073741824
+spool-base-dir = "/data/spool"
+use-table-id-as-path = false
+
+[sink.kafka-config]
+sasl-password = "hunter2"
+max-message-bytes = 1048576
+
+[sink.kafka-config.large-message-handle]
+large-message-handle-option = "none"
+
+[sink.mysql-config]
+ssl-key = "hunter2"
+
+[sink.pulsar-config]
+authentication-token = "hunter2"
+
+[sink.debezium]
+output-old-value = true
+
+[sink.open]
+output-old-value = true
+
+[consistent]
+level = "none"
+storage = ""
+
+[consistent.memory-usage]
+memory-quota-percentage = 50
+
+[integrity]
+integrity-check-level = "none"
+corruption-handle-level = "warn"
+
+[synced-status]
+synced-check-interval = 300
+checkpoint-interval = 15
+"""
+
+
+def test_a_whole_changefeed_toml_works_as_it_is_with_one_warning() -> None:
+    settings = load_settings(SINK, tomllib.loads(CHANGEFEED))
+    rules = Rules(
+        TableFilter(("shop.*", "!shop.log_*"), case_sensitive=True),
+        EventFilters((EventFilter(("shop.audit",), ("delete", "truncate table"), ("^drop",)),), case_sensitive=True),
+        frozenset((1, 2)),
+        ColumnSelectors((ColumnSelector(("shop.users",), ("*", "!password")),), case_sensitive=True),
+        Routes((Route(("shop.*",), "lake", "{schema}_{table}"),), case_sensitive=True),
+    )
+    [note] = settings.notes
+    assert settings == dataclasses.replace(
+        load_settings(SINK),
+        file_size_bytes=32 << 20,
+        flush_interval_s=10.0,
+        worker_count=8,
+        flush_concurrency=4,
+        date_separator="month",
+        index_digits=6,
+        output_column_id=True,
+        file_cleanup_cron="0 0 3 * * *",
+        terminator="\n",
+        csv=CsvOptions(terminator="\n", include_commit_ts=True),
+        canal=CanalOptions(terminator="\n"),
+        case_sensitive=True,
+        force_replicate=True,
+        rules=rules,
+        spool_max_bytes=1 << 30,
+        spool_dir="/data/spool",
+        notes=(note,),
+    )
+    assert note == (
+        "these do not apply to a storage sink and change nothing: memory-quota, ignore-ineligible-table, "
+        "check-gc-safe-point, sync-point-interval, sync-point-retention, sql-mode, changefeed-error-stuck-duration, "
+        "[mounter], scheduler.region-threshold, scheduler.write-key-threshold, sink.encoder-concurrency, "
+        "sink.schema-registry, sink.safe-mode, sink.advance-timeout-in-sec, sink.dispatchers.topic, "
+        "sink.dispatchers.partition, [sink.kafka-config], [sink.mysql-config], [sink.pulsar-config], [sink.debezium], "
+        "[sink.open], [consistent], integrity.integrity-check-level, integrity.corruption-handle-level, [synced-status]"
+    )
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def nested(place: str, value: object) -> dict[str, Any]:
+    """`{"sink": {"protocol": value}}` for "sink.protocol"."""
+    *sections, key = place.split(".")
+    config: dict[str, Any] = {key: value}
+    for section in reversed(sections):
+        config = {section: config}
+    return config
+
+
+@pytest.mark.parametrize("key", [key for key in IDLE if "integrity" not in key])
+def test_a_key_of_another_sink_is_named_and_changes_nothing(key: str) -> None:
+    settings = load_settings(SINK, nested(key + "any" * key.endswith("."), 1))
+    name = f"[{key[:-1]}]" if key.endswith(".") else key
+    assert settings.notes == (f"these do not apply to a storage sink and change nothing: {name}",)
+    assert dataclasses.replace(settings, notes=()) == load_settings(SINK)
+
+
+def test_a_key_of_another_sink_in_the_sink_uri_is_named_too() -> None:
+    [note] = load_settings(SINK + "?max-message-bytes=1", {"memory-quota": 1}).notes
+    assert note.endswith(": memory-quota, max-message-bytes")
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("enable-sync-point", "sync points need a TiDB or MySQL downstream"),
+        ("bdr-mode", "change events do not say which cluster wrote them first"),
+        ("enable-active-active", "soft-delete columns are not understood"),
+        ("sink.kafka-config.codec-config.output-row-key", "change events carry no TiDB row key"),
+        ("scheduler.enable-table-across-nodes", "split tables are not yet in this version"),
+    ],
+)
+def test_a_key_that_would_change_the_data_is_refused_when_on(place: str, reason: str) -> None:
+    message = refusal(config=nested(place, True))
+    assert message.startswith(f"{place} must be false: ")
+    assert reason in message
+    assert load_settings(SINK, nested(place, False)) == load_settings(SINK)
+
+
+def test_an_integrity_check_is_switched_off_with_a_note() -> None:
+    notes = load_settings(SINK, nested("integrity.integrity-check-level", "correctness")).notes
+    assert notes[1] == "integrity-check-level is switched off: only a Kafka sink has row checksums"
+    assert "must be none or correctness" in refusal(config=nested("integrity.integrity-check-level", "high"))
+
+
+@pytest.mark.parametrize(
+    ("place", "nearest"),
+    [
+        ("memory-qouta", "memory-quota"),
+        ("case-sensitiv", "case-sensitive"),
+        ("enable-syncpoint", "enable-sync-point"),
+        ("filter.rule", "filter.rules"),
+        ("sink.dispatcher", "sink.dispatchers"),
+        ("sink.cloud-storage-config.file-sise", "sink.cloud-storage-config.file-size"),
+        ("scheduler.region-treshold", "scheduler.region-threshold"),
+        ("mysql-config.worker-count", "sink.cloud-storage-config.worker-count"),
+    ],
+)
+def test_an_unknown_key_of_the_config_file_names_the_nearest(place: str, nearest: str) -> None:
+    assert f"unknown option {place!r} in the config file; did you mean {nearest!r}?" in refusal(config=nested(place, 1))
+
+
+# Rules in the config file
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        ("filter.rules", "shop.*", "filter.rules must be a list of texts"),
+        ("filter.rules", [1], "filter.rules must be text, not 1 (in the config file)"),
+        ("filter.rules", ["shop"], "filter.rules has the bad rule 'shop': there must be a '.'"),
+        ("filter.ignore-txn-start-ts", [-1], "filter.ignore-txn-start-ts must be 0 or more, not -1"),
+        ("filter.event-filters", {"matcher": ["a.*"]}, "unknown option 'filter.event-filters.matcher'"),
+        ("filter.event-filters", [{"matcher": ["a"]}], "filter.event-filters entry 1 has the bad rule 'a'"),
+        (
+            "filter.event-filters",
+            [{"matcher": ["a.*"]}, {"matcher": ["b.*"], "ignore-insert-value-expr": "id > 1"}],
+            "entry 2 has ignore-insert-value-expr, which is refused: it needs TiDB's SQL evaluator",
+        ),
+        (
+            "filter.event-filters",
+            [{"matcher": ["b.*"], "ignore-update-only-columns": ["c"]}],
+            "entry 1 has ignore-update-only-columns, which is refused",
+        ),
+        (
+            "sink.column-selectors",
+            [{"matcher": ["a.*"], "colums": ["a"]}],
+            "sink.column-selectors entry 1 has the unknown key 'colums'; did you mean 'columns'? known: matcher,",
+        ),
+        ("sink.column-selectors", [{"matcher": ["a.*"]}], "entry 1 must have matcher and columns"),
+        (
+            "sink.column-selectors",
+            [{"matcher": "a.*", "columns": ["a"]}],
+            "entry 1 has a bad matcher: it must be a list",
+        ),
+        ("sink.column-selectors", ["a.*"], "sink.column-selectors must be a list of tables, not 'a.*'"),
+        ("sink.dispatchers", [{"target-schema": "x"}], "sink.dispatchers entry 1 must have matcher"),
+        (
+            "sink.dispatchers",
+            [{"matcher": ["a.*"], "target-table": "{db}"}],
+            "entry 1 has the target-table '{db}'; only {schema} and {table} may stand in braces (in the config file)",
+        ),
+        ("sink.dispatchers", [{"matcher": ["a.*"], "target-tabel": "x"}], "did you mean 'target-table'?"),
+    ],
+)
+def test_a_bad_rule_is_refused_where_it_stands(place: str, value: object, sentence: str) -> None:
+    assert sentence in refusal(config=nested(place, value))
+
+
+def test_rules_may_be_given_as_lists_and_as_json() -> None:
+    rules = ["shop.*", "!shop.log"]
+    assert load_settings(SINK, None, {"filter_rules": rules}).rules.filter.rules == tuple(rules)
+    assert load_settings(SINK + '?filter.rules=["a.*"]').rules.filter.rules == ("a.*",)
+    assert load_settings(SINK, {"filter": {"rules": []}}).rules == Rules()
+
+
+def test_a_dispatcher_for_topics_alone_routes_nothing() -> None:
+    settings = load_settings(SINK, nested("sink.dispatchers", [{"matcher": ["a.*"], "topic": "t"}]))
+    assert settings.rules.routes_nothing
 
 
 # The sink URI
@@ -418,13 +877,71 @@ def test_a_duration_is_shown_as_it_can_be_read(microseconds: int) -> None:
     assert duration_s(show_duration(microseconds / 10**6)) == pytest.approx(microseconds / 10**6, rel=1e-12)
 
 
-def test_the_effective_settings_show_every_option_once_with_units() -> None:
+def test_the_effective_settings_show_every_option_in_force_once_with_units() -> None:
     shown = dict(effective(load_settings(SINK + "?flush-interval=1m2s", {"sink": {"csv": {"delimiter": "\t"}}})))
-    assert list(shown) == ["sink", *(key for key, option in OPTIONS.items() if not option.alias)]
+    in_force = [key for key, option in OPTIONS.items() if not option.alias and option.only != "canal-json"]
+    assert list(shown) == ["sink", *in_force]
     assert (shown["sink"], shown["file-size"], shown["flush-interval"]) == (SINK, "64MiB", "1m2s")
-    assert (shown["max-flush-delay"], shown["spool.max-bytes"]) == ("off", "10GiB")
+    assert (shown["max-flush-delay"], shown["spool.max-bytes"], shown["encoder-shards"]) == ("off", "10GiB", "auto")
     assert (shown["terminator"], shown["csv.delimiter"]) == (r"'\r\n'", r"'\t'")
-    assert shown["enable-partition-separator"] == "true"
+    assert (shown["enable-partition-separator"], shown["filter.rules"]) == ("true", '["*.*"]')
+    assert "csv.quote" not in dict(effective(load_settings(SINK + "?protocol=canal-json")))
+
+
+def test_the_effective_settings_show_rules_as_they_can_be_given() -> None:
+    shown = dict(effective(load_settings(SINK, tomllib.loads(CHANGEFEED))))
+    assert shown["filter.rules"] == '["shop.*", "!shop.log_*"]'
+    assert shown["filter.ignore-txn-start-ts"] == "[1, 2]"
+    assert shown["filter.event-filters"] == (
+        '[{"matcher": ["shop.audit"], "ignore-event": ["delete", "truncate table"], "ignore-sql": ["^drop"]}]'
+    )
+    assert shown["column-selectors"] == '[{"matcher": ["shop.users"], "columns": ["*", "!password"]}]'
+    assert (
+        shown["dispatchers"] == '[{"matcher": ["shop.*"], "target-schema": "lake", "target-table": "{schema}_{table}"}]'
+    )
+
+
+_patterns = st.lists(st.sampled_from(["*.*", "shop.*", "!shop.log", r"/^a\d$/.`b c`"]), min_size=1, max_size=3)
+_given = {
+    "file-size": st.integers(1024, 512 << 20),
+    "flush-interval": st.integers(100, 600000).map(lambda ms: f"{ms}ms"),
+    "worker-count": st.integers(1, 512),
+    "flush-concurrency": st.integers(1, 512),
+    "encoder-shards": st.integers(1, 99),
+    "date-separator": st.sampled_from(["none", "year", "month", "day"]),
+    "file-index-digit": st.integers(6, 20),
+    "use-table-id-as-path": st.booleans(),
+    "output-column-id": st.booleans(),
+    "terminator": st.text("\r\n|é'\"\\", max_size=2),
+    "case-sensitive": st.booleans(),
+    "filter.rules": _patterns,
+    "filter.ignore-txn-start-ts": st.lists(st.integers(0, 1 << 63)),
+    "filter.event-filters": st.lists(
+        st.fixed_dictionaries({"matcher": _patterns, "ignore-event": st.just(["all dml", "drop table"])})
+    ),
+    "column-selectors": st.lists(st.fixed_dictionaries({"matcher": _patterns, "columns": st.just(["*", "!a"])})),
+    "dispatchers": st.lists(
+        st.fixed_dictionaries({"matcher": _patterns, "target-table": st.sampled_from(["{schema}_{table}", "é"])})
+    ),
+}
+_csv_given = {
+    "csv.delimiter": st.sampled_from([",", "|@|", "\t"]),
+    "csv.quote": st.sampled_from(["", "'", '"']),
+    "csv.output-old-value": st.booleans(),
+}
+_canal_given = {"content-compatible": st.booleans(), "enable-tidb-extension": st.booleans()}
+
+
+@given(
+    st.fixed_dictionaries({}, optional=_given | _csv_given)
+    | st.fixed_dictionaries({"protocol": st.just("canal-json")}, optional=_given | _canal_given)
+)
+def test_what_is_shown_reads_back_to_the_same_settings(given_options: dict[str, Any]) -> None:
+    settings = load_settings(SINK, None, given_options)
+    shown = dict(effective(settings))
+    sink = shown.pop("sink")
+    back = {key: ast.literal_eval(value) if OPTIONS[key].show is show_text else value for key, value in shown.items()}
+    assert load_settings(sink, None, back) == settings
 
 
 def test_secrets_are_hidden_in_a_shown_uri() -> None:
@@ -432,4 +949,31 @@ def test_secrets_are_hidden_in_a_shown_uri() -> None:
         "s3://me:***@bucket/p?secret-access-key=***&region=eu"
     )
     assert redacted("noop://me:hunter2@x") == "noop://me:***@x"
+    assert redacted("s3://me:hun/ter@2@bucket/p") == "s3://me:***@bucket/p"
     assert redacted(SINK) == SINK
+    assert redacted("file:///data/a:b@c?file-size=1") == "file:///data/a:b@c?file-size=1"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("access-key", "secret-access-key", "session-token", "sse-kms-key-id", "external-id", "access_key"),
+        *("credentials-file", "account-key", "sas-token", "sig", "encryption-key", "X-Amz-Signature", "%73ecret"),
+    ],
+)
+def test_every_secret_of_an_object_store_is_hidden(name: str) -> None:
+    uri = f"azure://container/p?endpoint=http%3A%2F%2Fh&{name}=hunter2&storage-class=COLD&acl=private&sse=AES256"
+    assert redacted(uri) == uri.replace("hunter2", "***")
+
+
+@pytest.mark.parametrize(
+    "name", ["endpoint", "region", "force-path-style", "storage-class", "acl", "role-arn", "provider", "access-tier"]
+)
+def test_what_is_no_secret_is_shown(name: str) -> None:
+    assert redacted(f"s3://bucket?{name}=x") == f"s3://bucket?{name}=x"
+
+
+def test_the_page_of_options_names_every_key() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
+    assert [key for key in (*OPTIONS, *SWITCHES) if f"`{key}`" not in page] == []
+    assert [key for key in IDLE if "." not in key and f"`{key}`" not in page] == []

@@ -92,14 +92,20 @@ class Dispatchers(Columns):
 
 
 class Lanes(Columns):
-    """`date` is a number like 20260131 (0 without date), `schema_version` the version whose schema file stands."""
+    """`date` is a number like 20260131 (0 without date), `schema_version` the version whose schema file is settled.
+
+    `directory` is the version that stands in the lane's path: an older one than `version` where a schema file with the
+    same columns was there already.
+    """
 
     _dtypes = {  # noqa: RUF012
-        "number": np.int64, "date": np.int64, "version": np.int64, "schema_version": np.int64, "busy": np.bool_,
+        "number": np.int64, "date": np.int64, "version": np.int64, "directory": np.int64, "schema_version": np.int64,
+        "busy": np.bool_,
     }  # fmt: skip
     number: Ints
     date: Ints
     version: Ints
+    directory: Ints
     schema_version: Ints
     busy: NDArray[np.bool_]
 
@@ -123,6 +129,12 @@ class Queues:
 
     def name(self, number: int) -> str:
         return f"{self.schema_names[number]}.{self.table_names[number]}"
+
+    def namesakes(self, number: int) -> Numbers:
+        """Other dispatchers of this name: partitions, or the same name given again. Looks at all, so ask rarely."""
+        name = (self.schema_names[number], self.table_names[number])
+        names = zip(self.schema_names, self.table_names, strict=True)
+        return np.array([i for i, other in enumerate(names) if other == name and i != number], np.int64)
 
     def find(self, table_id: Ints, span: Ints) -> Numbers:
         return self._keys.find(table_id, span)

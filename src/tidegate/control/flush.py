@@ -8,13 +8,14 @@ all of them. Invariants:
    items of one transaction stay in one file unless together they exceed it.
 2. A lane has at most one landing under way; neither its date nor its version ever goes back; a new date or version
    starts its numbers at 1. Where dispatchers share a lane, an older version of any of them lands before a newer one.
-3. What failed is planned again alone, with the same files under the same numbers, after a pause that grows.
+3. What failed is planned again alone, with the same files under the same numbers, after a pause that grows. Only what
+   found its schema file under another version gets other numbers, before any of its files exists.
 """
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from tidegate.control.columns import Ints, Numbers, group_starts
 from tidegate.control.dispatcher import Queues
 from tidegate.control.spool import Spool
 from tidegate.errors import BrokenInvariant
+from tidegate.format.tables import CHECK, SETTLED
 
 MIB = 1 << 20
 REASONS = (
@@ -73,11 +75,13 @@ class Round:
     lane: Numbers
     number: Ints
     version: Ints
+    directory: Ints  # the version in the path
     date: Ints
     bytes: Ints
     reason: NDArray[np.str_]
-    schema: NDArray[np.bool_]  # the schema file of this version must be put first
+    schema: NDArray[np.int8]  # what is to be done about the schema file first
     attempt: int = 0
+    fresh: bool = True  # its files have never been put on record
 
     def __len__(self) -> int:
         return len(self.lane)
@@ -90,7 +94,8 @@ class Round:
         reason = np.full(int(keep.sum()), "error")
         return Round(
             round_id, self.plan[keep], slots, bounds, self.dispatcher[keep], self.lane[keep], self.number[keep],
-            self.version[keep], self.date[keep], self.bytes[keep], reason, self.schema[keep], self.attempt + 1,
+            self.version[keep], self.directory[keep], self.date[keep], self.bytes[keep], reason, self.schema[keep],
+            self.attempt + 1, fresh=False,
         )  # fmt: skip
 
 
@@ -138,6 +143,32 @@ class Planner:
             self._rounds += 1
             again = round_.files(keep & (round_.lane == lane), self._rounds)
             heapq.heappush(self._retries, (now + pause, self._rounds, again))
+
+    def renumber(self, round_: Round, lane: int, directory: int, last_number: int, schema: int, now: float) -> Ints:
+        """Nothing of this lane's files exists yet: plan them again at once, behind file `last_number` of `directory`.
+
+        Returns the plan numbers that count no longer.
+        """
+        keep, lanes = round_.lane == lane, self.queues.lanes
+        count = int(keep.sum())
+        lanes.directory[lane], lanes.number[lane] = directory, last_number + count
+        if schema == SETTLED:
+            lanes.schema_version[lane] = round_.version[keep][0]
+        self.planned_bytes -= int(round_.bytes[keep].sum())
+        self._rounds += 1
+        self._plans += count
+        again = replace(
+            round_.files(keep, self._rounds),
+            plan=np.arange(self._plans - count, self._plans),
+            number=np.arange(last_number + 1, last_number + count + 1),
+            directory=np.full(count, directory),
+            schema=np.where(np.arange(count) == 0, schema, SETTLED).astype(np.int8),
+            reason=round_.reason[keep],
+            fresh=True,
+        )
+        heapq.heappush(self._retries, (now, self._rounds, again))
+        withdrawn: Ints = round_.plan[keep]
+        return withdrawn
 
     @property
     def retrying(self) -> list[Round]:
@@ -355,13 +386,15 @@ class Planner:
         dates = np.maximum(lanes.date[heads], date)
         fresh = (dates != lanes.date[heads]) | (version[lane_starts] != lanes.version[heads])
         lanes.number[heads[fresh]] = 0
+        new = version[lane_starts] != lanes.version[heads]
+        lanes.directory[heads[new]] = version[lane_starts][new]
         lanes.date[heads], lanes.version[heads] = dates, version[lane_starts]
         counts = np.diff(np.append(lane_starts, len(lane)))
         within = np.arange(len(lane)) - np.repeat(lane_starts, counts)
         number = lanes.number[lane] + 1 + within
         lanes.number[heads] += counts
         lanes.busy[heads] = True
-        schema = (lanes.schema_version[lane] != version) & (within == 0)
+        schema = np.where((lanes.schema_version[lane] != version) & (within == 0), CHECK, SETTLED).astype(np.int8)
         sizes = np.add.reduceat(items.length[slots], starts)
         self.planned_bytes += int(sizes.sum())
         self.queues.begin_versions(owners[lane_starts], version[lane_starts])
@@ -370,6 +403,6 @@ class Planner:
         self._plans += len(lane)
         return Round(
             id=self._rounds, plan=plan, slots=slots, bounds=np.append(starts, len(slots)), dispatcher=owners, lane=lane,
-            number=number, version=version, date=lanes.date[lane], bytes=sizes,
+            number=number, version=version, directory=lanes.directory[lane], date=lanes.date[lane], bytes=sizes,
             reason=np.where(sizes > self.limits.spool_max_bytes, "oversized", reason), schema=schema,
         )  # fmt: skip

@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +22,9 @@ from tidegate.control.dispatcher import Queues
 from tidegate.control.flush import Limits, Planner, Round
 from tidegate.control.spool import Spool
 from tidegate.errors import BadEvents, BrokenInvariant
+from tidegate.format.tables import SETTLED, WRITE
+
+_NOWHERE: Mapping[int, tuple[int, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class Durable:
     ages_s: NDArray[np.float64]  # accepted-to-durable time of every item that landed
     rows: int
     bytes: int
+    withdrawn: list[int] = field(default_factory=list)  # plan numbers that will never land
+    dropped: list[str] = field(default_factory=list)  # tables whose files were left out: delivered before
 
 
 @dataclass
@@ -220,8 +226,19 @@ class Ledger:
             self.in_flight += len(round_.slots) if round_.attempt == 0 else 0
         return round_
 
-    def receive(self, round_: Round, landed: NDArray[np.bool_], now: float, seconds: float) -> Durable:
-        """A round has answered: what landed is durable; what did not is planned again."""
+    def receive(
+        self,
+        round_: Round,
+        landed: NDArray[np.bool_],
+        now: float,
+        seconds: float,
+        elsewhere: Mapping[int, tuple[int, int]] = _NOWHERE,
+    ) -> Durable:
+        """A round has answered: what landed is durable; what did not is planned again.
+
+        `elsewhere` says by lane under which other version a schema file with the same columns stands, and the number
+        of the last data file there.
+        """
         if len(landed) != len(round_):
             raise BrokenInvariant(f"round {round_.id} has {len(round_)} files but {len(landed)} receipts")
         if round_.id not in self._under_way:
@@ -230,18 +247,61 @@ class Ledger:
             raise BrokenInvariant(f"round {round_.id}: a file landed before an earlier one of its lane")
         self._under_way.remove(round_.id)
         lanes = self.queues.lanes
-        put = round_.schema & landed
+        put = (round_.schema != SETTLED) & landed
         lanes.schema_version[round_.lane[put]] = round_.version[put]
+        moved, dropped = self._settle(round_, elsewhere, now)
         durable = self._durable(round_.slots[np.repeat(landed, np.diff(round_.bounds))], now)
-        open_lanes = np.unique(round_.lane[~landed])
-        done = ~np.isin(round_.lane, open_lanes)
-        self.planner.landed(round_.lane[done], np.unique(round_.dispatcher[done]), int(round_.bytes[landed].sum()))
-        if len(open_lanes):
-            self.planner.failed(round_, ~landed, now)
+        self._durable(round_.slots[np.repeat(dropped, np.diff(round_.bounds))], now, durable)
+        failed = ~landed & ~dropped & ~moved
+        done = ~np.isin(round_.lane, np.unique(round_.lane[failed | moved]))
+        self.planner.landed(
+            round_.lane[done], np.unique(round_.dispatcher[done]), int(round_.bytes[landed | dropped].sum())
+        )
+        if failed.any():
+            self.planner.failed(round_, failed, now)
+        durable.withdrawn.extend(round_.plan[moved | dropped].tolist())
+        durable.dropped.extend(self.queues.name(owner) for owner in np.unique(round_.dispatcher[dropped]).tolist())
         self._measure(int(round_.bytes[landed].sum()), int(landed.sum()), seconds)
         return durable
 
-    def _durable(self, slots: Numbers, now: float) -> Durable:
+    def _settle(
+        self, round_: Round, elsewhere: Mapping[int, tuple[int, int]], now: float
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """TiCDC's rule for a table whose schema file stands under another version; files planned again, and dropped.
+
+        Under an older version: the files go to its directory. Under a newer one: all this was delivered before that one
+        was written, so it is dropped. But what this changefeed wrote for a namesake says nothing of the kind.
+        """
+        moved, dropped = np.zeros(len(round_), np.bool_), np.zeros(len(round_), np.bool_)
+        lanes = self.queues.lanes
+        for lane, (version, number) in elsewhere.items():
+            mine = round_.lane == lane
+            first = int(np.flatnonzero(mine)[0])
+            ours, shared = self._written_for_namesakes(int(round_.dispatcher[first]), version)
+            if version > round_.version[first] and not ours:
+                dropped |= mine
+                lanes.number[lane] = round_.number[first] - 1
+                continue
+            moved |= mine
+            if version < round_.version[first] and not shared:
+                self.planner.renumber(round_, lane, version, number, SETTLED, now)
+            else:
+                directory = int(round_.directory[first])
+                self.planner.renumber(round_, lane, directory, int(round_.number[first]) - 1, WRITE, now)
+        return moved, dropped
+
+    def _written_for_namesakes(self, dispatcher: int, version: int) -> tuple[bool, bool]:
+        """Whether this version stands there for a namesake, and whether files would mix with that one's."""
+        ds, lanes = self.queues.dispatchers, self.queues.lanes
+        others = self.queues.namesakes(dispatcher)
+        others = others[ds.lane[others] != ds.lane[dispatcher]]
+        lane = ds.lane[others]
+        known = (lanes.directory[lane] == version) | (lanes.schema_version[lane] == version)
+        whole = ds.table_id[others] == ds.logical_id[others]
+        return bool(known.any()), bool((known & whole).any())
+
+    def _durable(self, slots: Numbers, now: float, before: Durable | None = None) -> Durable:
+        """These items are durable; with `before`, they only free what they held and count for nothing else."""
         items, ds = self.queues.items, self.queues.dispatchers
         ages = now - items.accepted[slots]
         owners = items.dispatcher[slots].astype(np.int64)
@@ -256,6 +316,9 @@ class Ledger:
         self._hold(np.unique(owners))
         self.in_flight -= len(slots)
         self.durable_items += len(slots)
+        if before is not None:
+            before.segments.extend(freed)
+            return before
         return Durable(freed, ages, rows, int(lengths.sum()))
 
     def _measure(self, landed_bytes: int, files: int, seconds: float) -> None:

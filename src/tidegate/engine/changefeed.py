@@ -37,12 +37,21 @@ from tidegate.engine.journal import (
     table_rows,
 )
 from tidegate.engine.land import LandJob
-from tidegate.engine.rows import ERROR, LANDED, PLANS, REFUSED, ROWS, STALE, UNKNOWN_LAYOUT
+from tidegate.engine.rows import ELSEWHERE, ERROR, FILTERED, LANDED, PLANS, REFUSED, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.engine.segments import HELD, MEMORY_TIER, Places, SpoolDirectory
 from tidegate.engine.store import Store
-from tidegate.errors import BadEvents, BrokenInvariant, SpoolError, StoreRefused, StoreUnavailable, TidegateError
+from tidegate.errors import (
+    BadEvents,
+    BadSetting,
+    BrokenInvariant,
+    SpoolError,
+    StoreRefused,
+    StoreUnavailable,
+    TidegateError,
+)
 from tidegate.events import LAYOUT, RESOLVED, physical_ms
-from tidegate.format.csv import header
+from tidegate.format import protocol
+from tidegate.format.changes import Selected, TableRules
 from tidegate.format.layout import METADATA, RESERVED_PREFIX, metadata_text, parse_metadata
 from tidegate.format.tables import Layout
 from tidegate.metrics import Metrics
@@ -136,7 +145,10 @@ class Changefeed:
         self.journal, found = open_journal(self.store, self.paths)
         restore(self.ledger, found)
         self.layouts = dict(found.layouts)
-        self._header_bytes: dict[int, int] = {}
+        self._tables = TableRules(s.rules)
+        self._sources: dict[tuple[str, str], tuple[str, str]] = {}  # the table that lands under each target name
+        self._header_bytes: dict[tuple[int, Selected], int] = {}
+        self._parsed: dict[int, Layout] = {}
         self._unrecorded: dict[int, Round] = {}  # planned, and maybe not in the journal yet
         self._lock = threading.Lock()
         self.compact()
@@ -240,13 +252,15 @@ class Changefeed:
         )
         return IngestJob(
             layouts=layouts,
-            csv=s.csv,
+            encoding=s.encoding,
             chunk_bytes=chunk_bytes(s.file_size_bytes),
             file_size_bytes=s.file_size_bytes,
             allowance_bytes=allowance_bytes,
             places=places,
             floor=self.floor,
             ordering=s.encoder_ordering,
+            rules=s.rules,
+            split_updates=not s.output_raw_change_event,
         )
 
     def ingest_ended(self) -> None:
@@ -277,7 +291,8 @@ class Changefeed:
         rows = items.filter(pc.equal(items["kind"], ROWS))
         marks = items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]
         resolved = pc.max(marks).as_py() or 0
-        stale = pc.sum(items.filter(pc.equal(items["kind"], STALE))["rows"]).as_py() or 0
+        stale, filtered = (pc.sum(items.filter(pc.equal(items["kind"], k))["rows"]).as_py() or 0 for k in _COUNTS)
+        self._refuse_shared_targets(rows)
         now = self.clock.steady()
         with self._changed:
             self._raise_error()
@@ -296,8 +311,20 @@ class Changefeed:
         self.metrics.observe("batch_rows", accepted.rows)
         self.metrics.observe("batch_bytes", accepted.bytes)
         self.metrics.inc("duplicates_dropped_total", accepted.duplicates + stale)
+        self.metrics.inc("filtered_rows_total", filtered)
         self.metrics.inc("rotate_total", sum(not path.endswith("-0.seg") for path in named))
         self._measure()
+
+    def _refuse_shared_targets(self, rows: pa.Table) -> None:
+        """Two tables under one name could not be told apart any more."""
+        if self.settings.rules.routes_nothing:
+            return
+        for name in set(zip(rows["schema_name"].to_pylist(), rows["table_name"].to_pylist(), strict=True)):
+            target = self._tables.target(*name)
+            other = self._sources.setdefault(target, name)
+            if other != name:
+                one, two, both = (".".join(each) for each in (other, name, target))
+                raise BadSetting(f"{one} and {two} are both routed to {both}; give each a target of its own")
 
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""
@@ -385,7 +412,7 @@ class Changefeed:
         round_ = self.ledger.plan(self.clock.steady(), self._date()) if self._landers < most else None
         if round_ is not None:
             self._landers += 1
-            if round_.attempt == 0:
+            if round_.fresh:
                 self._unrecorded[round_.id] = round_
         return round_
 
@@ -404,7 +431,7 @@ class Changefeed:
             with self._lock:
                 plans, job = self._plans(round_)
                 files, head = self._files(round_), self._head()
-            if round_.attempt == 0:
+            if round_.fresh:
                 self._intend(round_.id, files, head)
             else:
                 self.metrics.inc("store_retries_total")
@@ -426,11 +453,33 @@ class Changefeed:
         self.metrics.inc("store_requests_total", op="journal")
 
     def _files(self, round_: Round) -> pa.Table:
-        if self.settings.csv.output_field_header:
-            for key in self.layouts.keys() - self._header_bytes.keys():
-                text = header(Layout.from_json(self.layouts[key]), self.settings.csv)
-                self._header_bytes[key] = len(text)
-        return file_rows(round_, self.ledger, self._header_bytes)
+        queues = self.ledger.queues
+        owners = round_.dispatcher.tolist()
+        targets = [self._tables.target(queues.schema_names[n], queues.table_names[n]) for n in owners]
+        heads = np.zeros(len(round_), np.int64)
+        if protocol.has_header(self.settings.encoding):
+            layouts = queues.items.layout[round_.slots[round_.bounds[:-1]]].tolist()
+            heads += [self._head_bytes(owner, key) for owner, key in zip(owners, layouts, strict=True)]
+        return file_rows(round_, self.ledger, targets, heads)
+
+    def _head_bytes(self, owner: int, fingerprint: int) -> int:
+        key = (fingerprint, self._selected(owner, fingerprint))
+        if key not in self._header_bytes:
+            head = protocol.header(self._layout(fingerprint), self.settings.encoding, key[1])
+            self._header_bytes[key] = len(head)
+        return self._header_bytes[key]
+
+    def _layout(self, fingerprint: int) -> Layout:
+        if fingerprint not in self._parsed:
+            self._parsed[fingerprint] = Layout.from_json(self.layouts[fingerprint])
+        return self._parsed[fingerprint]
+
+    def _selected(self, owner: int, fingerprint: int) -> Selected:
+        """The columns of this dispatcher's rows that are written."""
+        if self.settings.rules.selects_everything:
+            return None
+        queues = self.ledger.queues
+        return self._tables.selected(queues.schema_names[owner], queues.table_names[owner], self._layout(fingerprint))
 
     def _plans(self, round_: Round) -> tuple[list[dict[str, Any]], LandJob]:
         queues = self.ledger.queues
@@ -439,18 +488,20 @@ class Changefeed:
         plans = []
         for i in range(len(round_)):
             slots = round_.slots[round_.bounds[i] : round_.bounds[i + 1]]
-            owner = int(round_.dispatcher[i])
+            owner, layout = int(round_.dispatcher[i]), int(items.layout[slots[0]])
             row = (
-                i, int(round_.lane[i]), queues.schema_names[owner], queues.table_names[owner], int(ds.table_id[owner]),
-                int(ds.logical_id[owner]), int(round_.version[i]), int(items.layout[slots[0]]),
-                date_of(int(round_.date[i]), self.settings.date_separator), int(round_.number[i]),
-                bool(round_.schema[i]), int(round_.bytes[i]), items.segment[slots].tolist(),
+                i, int(round_.lane[i]), *self._tables.target(queues.schema_names[owner], queues.table_names[owner]),
+                int(ds.table_id[owner]), int(ds.logical_id[owner]), int(round_.version[i]), int(round_.directory[i]),
+                layout, self._selected(owner, layout), date_of(int(round_.date[i]), self.settings.date_separator),
+                int(round_.number[i]), int(round_.schema[i]), int(round_.bytes[i]), items.segment[slots].tolist(),
                 items.offset[slots].tolist(), items.length[slots].tolist(),
             )  # fmt: skip
             plans.append(dict(zip(PLANS.names, row, strict=True)))
         s = self.settings
         layouts = {key: self.layouts[key] for key in {plan["layout"] for plan in plans}}
-        return plans, LandJob(segments, layouts, self.paths, s.csv, s.sink_uri, self.open_store, s.worker_count)
+        return plans, LandJob(
+            segments, layouts, self.paths, s.encoding, s.sink_uri, self.open_store, s.worker_count, s.output_column_id
+        )
 
     def _receive(self, round_: Round, receipts: pa.Table, seconds: float) -> None:
         receipts = receipts.sort_by("file")
@@ -459,11 +510,14 @@ class Changefeed:
             raise BrokenInvariant(f"round {round_.id} has {len(round_)} files but {len(landed)} receipts")
         with self._changed:
             self._note_failures(round_, receipts, landed)
-            durable = self.ledger.receive(round_, landed, self.clock.steady(), seconds)
+            durable = self.ledger.receive(round_, landed, self.clock.steady(), seconds, _elsewhere(round_, receipts))
             # In the same breath: a snapshot must not see the one without the other.
             self.journal.confirm(round_.plan[landed].tolist())
+            self.journal.withdraw(durable.withdrawn)
             self._add_up(round_, landed, durable)
             self._changed.notify_all()
+        for name in durable.dropped:
+            log.warning("%s: rows are dropped, for a newer schema file with the same columns stands there", name)
         self._delete(durable.segments)
         self._write_held()
         self._count(round_, receipts, landed, durable, seconds)
@@ -476,7 +530,8 @@ class Changefeed:
         if self._failures:
             for owner in round_.dispatcher[landed].tolist():
                 self._failures.pop(owner, None)
-        for i in np.flatnonzero(~landed).tolist():
+        settling = np.isin(round_.lane, list(_elsewhere(round_, receipts)))
+        for i in np.flatnonzero(~landed & ~settling).tolist():
             owner = int(round_.dispatcher[i])
             if errors[i] and owner not in self._failures:
                 log.warning("landing %s failed, will try again: %s", self.ledger.queues.name(owner), errors[i])
@@ -525,7 +580,7 @@ class Changefeed:
     def _head(self) -> Head:
         progress = self.ledger.progress
         layouts = {str(key): text for key, text in self.layouts.items()}
-        return Head(progress.checkpoint_ts, progress.position, layouts, self.journal.confirmed())
+        return Head(progress.checkpoint_ts, progress.position, layouts, *self.journal.noted())
 
     def compact(self) -> None:
         """Replace the journal's entries by a snapshot of the ledger."""
@@ -555,7 +610,7 @@ class Changefeed:
             checkpoint = self.ledger.checkpoint()
             head = self._head()
             self._arrivals = [(at, ts) for at, ts in self._arrivals if ts > checkpoint]
-        if checkpoint <= self._written_checkpoint and not head.confirmed:
+        if checkpoint <= self._written_checkpoint and not head.confirmed and not head.withdrawn:
             return
         self.journal.record(head)
         self.metrics.inc("store_requests_total", op="journal")
@@ -638,12 +693,20 @@ class Changefeed:
             self.metrics.set(name, value)
 
 
+_COUNTS = (STALE, FILTERED)
 _DURATIONS = {
     "data_write_duration_seconds": "data_s",
     "index_write_duration_seconds": "index_s",
     "schema_check_duration_seconds": "schema_check_s",
     "schema_write_duration_seconds": "schema_write_s",
 }
+
+
+def _elsewhere(round_: Round, receipts: pa.Table) -> dict[int, tuple[int, int]]:
+    """By lane, the other version whose schema file has the same columns, and its last data file."""
+    found = pc.equal(receipts["outcome"], ELSEWHERE).to_numpy(zero_copy_only=False)
+    versions, numbers = receipts["found_version"].to_pylist(), receipts["found_number"].to_pylist()
+    return {int(round_.lane[i]): (versions[i], numbers[i]) for i in np.flatnonzero(found).tolist()}
 
 
 def held_file(settings: Settings) -> str:

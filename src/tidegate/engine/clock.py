@@ -1,4 +1,4 @@
-"""The only reader of time outside tests: a steady clock for ages, a wall clock for dates."""
+"""The only reader of time outside tests: a steady clock for ages, a wall clock for dates and for canal-json's `ts`."""
 
 from __future__ import annotations
 
@@ -21,3 +21,8 @@ class SystemClock:
 
     def wall(self) -> datetime:
         return datetime.now().astimezone()
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970, as canal-json writes the moment of encoding."""
+    return time.time_ns() // 1_000_000

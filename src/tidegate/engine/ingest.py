@@ -1,8 +1,10 @@
 """Executor side of the wake: encode a micro-batch's events and append them to the spool.
 
-Promises: (commit_ts, seq) order within a dispatcher; no Python call per row or value; chunks of about `chunk_bytes`
-end at transaction boundaries and never mix dispatchers or table versions; one write per Arrow batch, items are slices
-of it; every segment is closed before its items leave. What is wrong with the input comes back as an item.
+Promises: (commit_ts, seq) order within a dispatcher, where inserts of split updates stand at the end of their
+transaction; no Python call per row or value; chunks of about `chunk_bytes` end at transaction boundaries and never mix
+dispatchers or table versions; one write per Arrow batch, items are slices of it; every segment is closed before its
+items leave. Items name tables as the source does, the bytes as the routes do. What is wrong with the input comes back
+as an item.
 """
 
 from __future__ import annotations
@@ -10,18 +12,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidegate.engine.rows import ERROR, ITEMS, ROWS, STALE, UNKNOWN_LAYOUT
+from tidegate.engine.clock import now_ms
+from tidegate.engine.rows import ERROR, FILTERED, ITEMS, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.engine.segments import Places, SegmentWriter
 from tidegate.errors import BadEvents, SpoolError
 from tidegate.events import EVENTS, KINDS, LAYOUT, ROW_KINDS
-from tidegate.format import csv
-from tidegate.format.layout import RESERVED_PREFIX
+from tidegate.format import protocol
+from tidegate.format.changes import Rows, Selected, Splitter, TableRules, numbers
+from tidegate.format.rules import Rules
 from tidegate.format.tables import Layout
 from tidegate.sources import open_source
 
@@ -29,7 +34,7 @@ Ints = NDArray[np.int64]
 
 ALWAYS_NEEDED = ("kind", "commit_ts", "seq")
 NEEDED = ("schema_name", "table_name", "table_id", "table_version", "layout")
-_NO_NAME = r"^\.{0,2}$|[/\x00]"  # would not be a directory of its own on storage
+_SURE_NAME_BYTES = 64  # shorter names can always be a level of a path, however they are encoded
 
 
 @dataclass(frozen=True)
@@ -53,23 +58,37 @@ class IngestJob:
     """All that a task needs to know; sent with the job."""
 
     layouts: dict[int, str]
-    csv: csv.CsvOptions
+    encoding: protocol.Encoding
     chunk_bytes: int
     file_size_bytes: int
     allowance_bytes: int
     places: Places
     floor: Floor | None = None
     ordering: str = "per-table"
+    rules: Rules = field(default_factory=Rules)
+    split_updates: bool = True
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is encoded together: rows of one layout of which the same columns are written."""
+
+    fingerprint: int
+    layout: Layout = field(compare=False)
+    selected: Selected
 
 
 @dataclass
 class _Task:
     job: IngestJob
     writer: SegmentWriter
+    tables: TableRules
+    splitter: Splitter
     layouts: dict[int, Layout] = field(default_factory=dict)
     items: list[pa.RecordBatch] = field(default_factory=list)
     appended: int = 0
     stale: int = 0
+    filtered: int = 0
 
     def layout(self, fingerprint: int) -> Layout | None:
         if fingerprint not in self.layouts and fingerprint in self.job.layouts:
@@ -79,12 +98,15 @@ class _Task:
 
 def ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> Iterator[pa.RecordBatch]:
     """Items of one task; `name` is the segments' name, `<batch>-<partition>-<attempt>`."""
-    task = _Task(job, SegmentWriter(job.places, name))
+    task = _Task(job, SegmentWriter(job.places, name), TableRules(job.rules), Splitter(job.split_updates))
     try:
         for events in batches:
             _take(task, events)
-        if task.stale:
-            task.items.append(_control(STALE, rows=task.stale))
+        for kind, rows in task.splitter.rest():
+            _append(task, rows, cast(_Kind, kind))
+        for count, word in ((task.stale, STALE), (task.filtered, FILTERED)):
+            if count:
+                task.items.append(_control(word, rows=count))
     except (BadEvents, SpoolError) as exc:
         task.items = [_control(ERROR, text=f"{type(exc).__name__}: {exc}")]
     finally:
@@ -158,28 +180,34 @@ def _refuse_nulls(events: pa.RecordBatch, needed: tuple[str, ...]) -> None:
 
 def _take_rows(task: _Task, events: pa.RecordBatch) -> None:
     _refuse_nulls(events, NEEDED)
-    table_id, ts, seq = (_ints(events, name) for name in ("table_id", "commit_ts", "seq"))
-    if task.job.floor is not None:
-        keep = task.job.floor.passes(table_id, ts, seq)
-        if not keep.all():
-            task.stale += len(keep) - int(keep.sum())
-            events = events.filter(pa.array(keep))
-            if not events.num_rows:
-                return
-    layouts = np.unique(_ints(events, "layout"))
+    kept = task.tables.kept(events)
+    task.filtered += events.num_rows - kept.num_rows
+    layouts = np.unique(numbers(kept, "layout"))
     for fingerprint in layouts.tolist():
         layout = task.layout(fingerprint)
         if layout is None:
             task.items.append(_control(UNKNOWN_LAYOUT, layout=fingerprint))
             continue
-        same = events if len(layouts) == 1 else events.filter(pc.equal(events.column("layout"), fingerprint))
-        _append(task, same, fingerprint, layout)
+        same = kept if len(layouts) == 1 else kept.filter(pc.equal(kept.column("layout"), fingerprint))
+        for selected, rows in task.tables.selections(same, layout):
+            kind = _Kind(fingerprint, layout, selected)
+            _append(task, task.splitter.take(kind, layout, rows), kind)
 
 
-def _append(task: _Task, events: pa.RecordBatch, fingerprint: int, layout: Layout) -> None:
-    """Encode rows of one layout in dispatcher order, write them once, and cut them into items."""
-    order = _order(*(_ints(events, name) for name in ("table_id", "commit_ts", "seq")))
-    encoded = csv.encode(events, order, layout, task.job.csv)
+def _append(task: _Task, rows: Rows, kind: _Kind) -> None:
+    """Encode rows in dispatcher order, write them once, and cut them into items."""
+    place = rows.place()
+    if task.job.floor is not None:
+        keep = task.job.floor.passes(*place)
+        if not keep.all():
+            task.stale += len(keep) - int(keep.sum())
+            rows, place = rows.take(keep), (place[0][keep], place[1][keep], place[2][keep])
+    events, seq = rows.events, place[2]
+    if not events.num_rows:
+        return
+    order = rows.order()
+    targets = task.tables.routed(events)
+    encoded = protocol.encode(targets, order, kind.layout, task.job.encoding, kind.selected, now_ms())
     ends = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset : encoded.offset + len(encoded) + 1].astype(
         np.int64
     )
@@ -191,80 +219,67 @@ def _append(task: _Task, events: pa.RecordBatch, fingerprint: int, layout: Layou
             "limit per micro-batch (maxOffsetsPerTrigger or maxBytesPerTrigger) or raise spool.max-bytes"
         )
     segment, tier, base = task.writer.append(data)
-    task.items.append(_items(task.job, events, fingerprint, order, ends - ends[0], segment, tier, base))
+    items = _items(task, events, seq, kind, order, ends - ends[0])
+    task.items.append(_placed(items, segment, tier, base))
 
 
-def _order(table_id: Ints, ts: Ints, seq: Ints) -> Ints:
-    """Row numbers by dispatcher, then (commit_ts, seq); the rows as they are when they stand so already."""
-    same = table_id[1:] == table_id[:-1]
-    rising = (ts[1:] > ts[:-1]) | ((ts[1:] == ts[:-1]) & (seq[1:] > seq[:-1]))
-    runs = len(table_id) - int(same.sum())
-    if (rising | ~same).all() and runs == len(np.unique(table_id)):
-        return np.arange(len(table_id), dtype=np.int64)
-    return np.lexsort((seq, ts, table_id))
-
-
-def _items(
-    job: IngestJob,
-    events: pa.RecordBatch,
-    fingerprint: int,
-    order: Ints,
-    ends: Ints,
-    segment: str,
-    tier: int,
-    base: int,
-) -> pa.RecordBatch:
-    table_id, version, ts, seq = (
-        _ints(events, name)[order] for name in ("table_id", "table_version", "commit_ts", "seq")
-    )
-    first = _chunk_starts(table_id, version, ts, ends, job.chunk_bytes, job.file_size_bytes)
+def _items(task: _Task, events: pa.RecordBatch, seq: Ints, kind: _Kind, order: Ints, ends: Ints) -> pa.RecordBatch:
+    """One item a chunk; `ends` says where each row ends in the text, counted from its beginning."""
+    job = task.job
+    table_id, version, ts = (numbers(events, name)[order] for name in ("table_id", "table_version", "commit_ts"))
+    seq = seq[order]
+    first = _chunk_starts(table_id, version, ts, seq, ends, job.chunk_bytes, job.file_size_bytes)
     last = np.append(first[1:], len(order)) - 1
     rows_at = pa.array(order[first])
     logical = pc.coalesce(events.column("logical_table_id"), events.column("table_id"))
     schemas, tables = (events.column(name).take(rows_at) for name in ("schema_name", "table_name"))
-    _refuse_names(schemas, tables)
-    count = len(first)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.repeat(ROWS, count),
-            pa.array(table_id[first]),
-            pa.repeat(pa.scalar(0, pa.int32()), count),
-            logical.take(rows_at),
-            schemas,
-            tables,
-            pa.array(version[first]),
-            pa.repeat(pa.scalar(fingerprint, pa.int64()), count),
-            pa.array(ts[first]),
-            pa.array(seq[first]),
-            pa.array(ts[last]),
-            pa.array(seq[last]),
-            pa.array(last - first + 1),
-            pa.repeat(pa.scalar(tier, pa.int32()), count),
-            pa.repeat(segment, count),
-            pa.array(base + ends[first]),
-            pa.array(ends[last + 1] - ends[first]),
-            pa.nulls(count, pa.string()),
-        ],
-        schema=ITEMS,
-    )
+    _refuse_names(task.tables, schemas, tables)
+    columns: dict[str, pa.Array] = {
+        "kind": pa.repeat(ROWS, len(first)),
+        "table_id": pa.array(table_id[first]),
+        "span": pa.repeat(pa.scalar(0, pa.int32()), len(first)),
+        "logical_table_id": logical.take(rows_at),
+        "schema_name": schemas,
+        "table_name": tables,
+        "version": pa.array(version[first]),
+        "layout": pa.repeat(pa.scalar(kind.fingerprint, pa.int64()), len(first)),
+        "first_ts": pa.array(ts[first]),
+        "first_seq": pa.array(seq[first]),
+        "last_ts": pa.array(ts[last]),
+        "last_seq": pa.array(seq[last]),
+        "rows": pa.array(last - first + 1),
+        "offset": pa.array(ends[first]),
+        "length": pa.array(ends[last + 1] - ends[first]),
+    }
+    nothing = {field.name: pa.nulls(len(first), field.type) for field in ITEMS if field.name not in columns}
+    return pa.RecordBatch.from_pydict(columns | nothing, schema=ITEMS)
 
 
-def _refuse_names(schemas: pa.Array, tables: pa.Array) -> None:
+def _placed(items: pa.RecordBatch, segment: str, tier: int, base: int) -> pa.RecordBatch:
+    """The items with the place of their bytes in the spool."""
+    values = {
+        "segment": pa.repeat(segment, len(items)),
+        "tier": pa.repeat(pa.scalar(tier, pa.int32()), len(items)),
+        "offset": pc.add(items.column("offset"), base),
+    }
+    return pa.RecordBatch.from_pydict({**dict(zip(ITEMS.names, items.columns, strict=True)), **values}, schema=ITEMS)
+
+
+def _refuse_names(known: TableRules, schemas: pa.Array, tables: pa.Array) -> None:
     """A name that cannot be a path must not be accepted: it could never land, and would stand in the journal."""
-    bad = pc.or_(pc.match_substring_regex(schemas, _NO_NAME), pc.match_substring_regex(tables, _NO_NAME))
-    bad = pc.or_(bad, pc.equal(schemas, RESERVED_PREFIX))
-    if pc.any(bad).as_py():
-        at = pc.index(bad, True).as_py()
-        raise BadEvents(
-            f"`{schemas[at]}`.`{tables[at]}` cannot be a path on storage; "
-            "rename it, route it to another name or filter it"
-        )
+    sizes = [pc.binary_length(names) for names in (schemas, tables)]
+    sure = [pc.and_(pc.greater(size, 0), pc.less_equal(size, _SURE_NAME_BYTES)) for size in sizes]
+    for at in np.flatnonzero(~pc.and_(*sure).to_numpy(zero_copy_only=False)).tolist():
+        known.target(schemas[at].as_py(), tables[at].as_py())
 
 
-def _chunk_starts(table_id: Ints, version: Ints, ts: Ints, ends: Ints, chunk_bytes: int, file_size_bytes: int) -> Ints:
+def _chunk_starts(
+    table_id: Ints, version: Ints, ts: Ints, seq: Ints, ends: Ints, chunk_bytes: int, file_size_bytes: int
+) -> Ints:
     """Row numbers where a chunk begins: at a new table or version, else at a transaction about every `chunk_bytes`.
 
-    A transaction larger than a file is cut inside, so that its file need not exceed `file-size` by much.
+    A transaction larger than a file is cut inside, so that its file need not exceed `file-size` by much; but not among
+    rows of one place, which are its last row and the inserts that moved behind it.
     """
     count = len(table_id)
     run = _starts((table_id[1:] != table_id[:-1]) | (version[1:] != version[:-1]))
@@ -275,7 +290,8 @@ def _chunk_starts(table_id: Ints, version: Ints, ts: Ints, ends: Ints, chunk_byt
     starts = transaction[moved]
     sizes = np.diff(np.append(ends[transaction], ends[count]))
     if (sizes > file_size_bytes).any():
-        starts = np.union1d(starts, _inside(transaction, sizes, ends, chunk_bytes, file_size_bytes))
+        inside = _inside(transaction, sizes, ends, chunk_bytes, file_size_bytes)
+        starts = np.union1d(starts, inside[np.append(True, seq[1:] != seq[:-1])[inside] | np.isin(inside, transaction)])
     return np.asarray(starts)
 
 
@@ -292,11 +308,6 @@ def _inside(transaction: Ints, sizes: Ints, ends: Ints, chunk_bytes: int, file_s
 
 def _starts(changes: NDArray[np.bool_]) -> Ints:
     return np.flatnonzero(np.append(True, changes))
-
-
-def _ints(events: pa.RecordBatch, name: str) -> Ints:
-    array: Ints = events.column(name).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return array
 
 
 def check_schema(names: list[str], types: list[str]) -> None:

@@ -1,11 +1,11 @@
 """The changefeed's own log on the sink: what is about to land, what has landed, where a restart reads on.
 
 Entries are numbered objects under `_tidegate/journal/`, made with create-only puts. An entry written *before* a round
-names its files (lane, number, range, bytes); a later one confirms them by plan number and carries checkpoint, position
-and new layouts. Who cannot create the next number has been fenced off by another writer and stops. From time to time a
-snapshot of the ledger's tables replaces the entries before it, so that starting needs no request per table. Only the
-entry with which a writer took over stays for good: it is the number that the writer before it would create next,
-however late that one wakes up.
+names its files (lane, number, range, bytes); a later one confirms them by plan number, or withdraws what will never
+land under that number, and carries checkpoint, position and new layouts. Who cannot create the next number has been
+fenced off by another writer and stops. From time to time a snapshot of the ledger's tables replaces the entries before
+it, so that starting needs no request per table. Only the entry with which a writer took over stays for good: it is the
+number that the writer before it would create next, however late that one wakes up.
 
 On restart an unconfirmed file that exists with the size planned is adopted and its index put again; from the first one
 of a lane that does not exist the replay writes anew.
@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from tidegate.control.columns import Ints
 from tidegate.control.flush import Round
 from tidegate.control.ledger import Ledger
 from tidegate.engine.ingest import Floor
@@ -43,12 +44,14 @@ FILES = pa.schema(
         ("schema_name", pa.string()),
         ("table_name", pa.string()),
         ("version", pa.int64()),
+        ("directory", pa.int64()),
         ("date", pa.int64()),
         ("number", pa.int64()),
         ("bytes", pa.int64()),
         ("last_ts", pa.int64()),
         ("last_seq", pa.int64()),
-        ("schema", pa.bool_()),
+        ("target_schema", pa.string()),
+        ("target_table", pa.string()),
     ]
 )
 
@@ -61,6 +64,7 @@ TABLES = pa.schema(
         ("schema_name", pa.string()),
         ("table_name", pa.string()),
         ("version", pa.int64()),
+        ("directory", pa.int64()),
         ("date", pa.int64()),
         ("number", pa.int64()),
         ("schema_version", pa.int64()),
@@ -82,6 +86,7 @@ class Head:
     position: str | None
     layouts: dict[str, str]
     confirmed: list[int] = field(default_factory=list)
+    withdrawn: list[int] = field(default_factory=list)
     takeover: bool = False
 
 
@@ -103,6 +108,7 @@ class Journal:
     takeovers: set[int] = field(default_factory=set)
     _known_layouts: set[int] = field(default_factory=set)
     _confirmed: list[int] = field(default_factory=list)
+    _withdrawn: list[int] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # held while the store is asked
     _noting: threading.Lock = field(default_factory=threading.Lock)  # held for an instant
 
@@ -117,10 +123,15 @@ class Journal:
         with self._noting:
             self._confirmed.extend(plans)
 
-    def confirmed(self) -> list[int]:
-        """What has landed and stands in no entry yet."""
+    def withdraw(self, plans: Iterable[int]) -> None:
+        """Remember what will never land under its plan number; it goes out with the next head."""
         with self._noting:
-            return list(self._confirmed)
+            self._withdrawn.extend(plans)
+
+    def noted(self) -> tuple[list[int], list[int]]:
+        """What has landed, and what was withdrawn, and stands in no entry yet."""
+        with self._noting:
+            return list(self._confirmed), list(self._withdrawn)
 
     def record(self, head: Head) -> None:
         """Put on record how far the changefeed is."""
@@ -137,7 +148,7 @@ class Journal:
         """
         with self._lock:
             seen = take()
-            self._settle(seen.head.confirmed)
+            self._settle(seen.head)
             pending = pa.concat_tables([FILES.empty_table(), *self.open_rounds, *seen.planned])
             body = {**_head_json(seen.head), "pending": _bytes_of(pending).hex()}
             tables = seen.tables.replace_schema_metadata({"tidegate": json.dumps(body)})
@@ -149,10 +160,10 @@ class Journal:
                 if number < self.number:
                     self.store.delete(f"{_FOLDER}/{number:020d}{_SNAPSHOT}")
 
-    def _settle(self, confirmed: list[int]) -> None:
-        """Forget the files that are confirmed from the rounds that are open."""
-        if confirmed:
-            done = np.array(confirmed)
+    def _settle(self, head: Head) -> None:
+        """Forget the files that are confirmed or withdrawn from the rounds that are open."""
+        if settled := head.confirmed + head.withdrawn:
+            done = np.array(settled)
             kept = [table.filter(~np.isin(table["plan"].to_numpy(), done)) for table in self.open_rounds]
             self.open_rounds = [table for table in kept if table.num_rows]
 
@@ -169,24 +180,25 @@ class Journal:
         if head.takeover:
             self.takeovers.add(self.number)
         self._known_layouts.update(int(key) for key in fresh)
-        self._settle(head.confirmed)
+        self._settle(head)
         with self._noting:
-            told = set(head.confirmed)
+            told = {*head.confirmed, *head.withdrawn}
             self._confirmed = [plan for plan in self._confirmed if plan not in told]
+            self._withdrawn = [plan for plan in self._withdrawn if plan not in told]
 
 
-def file_rows(round_: Round, ledger: Ledger, header_bytes: Mapping[int, int]) -> pa.Table:
-    """The round's files as the journal records them; `header_bytes` by layout stand before the rows of a file."""
+def file_rows(round_: Round, ledger: Ledger, targets: Sequence[tuple[str, str]], header_bytes: Ints) -> pa.Table:
+    """The round's files as the journal records them, with the names they land under and the size of their headers."""
     queues = ledger.queues
     ds, owners = queues.dispatchers, round_.dispatcher
     last = round_.slots[round_.bounds[1:] - 1]
     names = owners.tolist()
-    headers = [header_bytes.get(key, 0) for key in queues.items.layout[last].tolist()] if header_bytes else 0
     columns = [
         round_.plan, ds.table_id[owners], ds.span[owners], ds.logical_id[owners],
         [queues.schema_names[n] for n in names], [queues.table_names[n] for n in names],
-        round_.version, round_.date, round_.number, round_.bytes + headers, queues.items.last_ts[last],
-        queues.items.last_seq[last], round_.schema,
+        round_.version, round_.directory, round_.date, round_.number, round_.bytes + header_bytes,
+        queues.items.last_ts[last], queues.items.last_seq[last],
+        [schema for schema, _ in targets], [table for _, table in targets],
     ]  # fmt: skip
     return pa.Table.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, FILES.types, strict=True)], schema=FILES
@@ -200,7 +212,8 @@ def table_rows(ledger: Ledger) -> pa.Table:
     lane = ds.lane[:n]
     columns = [
         ds.table_id[:n], ds.span[:n], ds.logical_id[:n], queues.schema_names, queues.table_names, lanes.version[lane],
-        lanes.date[lane], lanes.number[lane], lanes.schema_version[lane], ds.durable_ts[:n], ds.durable_seq[:n],
+        lanes.directory[lane], lanes.date[lane], lanes.number[lane], lanes.schema_version[lane], ds.durable_ts[:n],
+        ds.durable_seq[:n],
     ]  # fmt: skip
     return pa.Table.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, TABLES.types, strict=True)], schema=TABLES
@@ -267,7 +280,8 @@ def _restore_table(ledger: Ledger, table: pa.Table) -> None:
     for number, schema, name in names:
         queues.rename(number, schema, name)
     lane = ds.lane[numbers]
-    lanes.version[lane], lanes.date[lane], lanes.number[lane] = ints["version"], ints["date"], ints["number"]
+    lanes.version[lane], lanes.directory[lane] = ints["version"], ints["directory"]
+    lanes.date[lane], lanes.number[lane] = ints["date"], ints["number"]
     durable = ints["last_ts"] > 0
     lanes.schema_version[lane] = ints.get("schema_version", np.where(durable, ints["version"], 0))
     ds.durable_ts[numbers[durable]], ds.durable_seq[numbers[durable]] = (
@@ -281,7 +295,7 @@ def _restore_table(ledger: Ledger, table: pa.Table) -> None:
     ds.version[numbers] = ints["version"]
 
 
-_TEXTS = ("schema_name", "table_name")
+_TEXTS = ("schema_name", "table_name", "target_schema", "target_table")
 
 
 def _adopt(store: Store, options: paths.PathOptions, found: Recovered, pending: list[pa.Table]) -> None:
@@ -311,9 +325,9 @@ def _adopt(store: Store, options: paths.PathOptions, found: Recovered, pending: 
 
 def data_key(file: dict[str, Any], options: paths.PathOptions) -> paths.DataKey:
     return paths.DataKey(
-        schema=file["schema_name"],
-        table=file["table_name"],
-        version=file["version"],
+        schema=file["target_schema"],
+        table=file["target_table"],
+        version=file["directory"],
         table_id=file["table_id"],
         is_partition=file["table_id"] != file["logical_table_id"],
         date=date_of(file["date"], options.date_separator),
@@ -341,6 +355,7 @@ def _head_json(head: Head) -> dict[str, Any]:
         "position": head.position,
         "layouts": head.layouts,
         "confirmed": head.confirmed,
+        "withdrawn": head.withdrawn,
         "takeover": head.takeover,
     }
 
@@ -361,6 +376,8 @@ def _read_entry(store: Store, path: str, found: Recovered, pending: dict[int, pa
     head = json.loads(table.schema.metadata[b"tidegate"])
     table = table.replace_schema_metadata(None)
     _apply_head(head, found)
+    for plan in head["withdrawn"]:
+        pending.pop(plan, None)
     done = [pending.pop(plan) for plan in head["confirmed"] if plan in pending]
     if done:
         found.tables.append(pa.concat_tables(done))

@@ -17,10 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.engine.rows import LANDED, RECEIPTS, REFUSED, UNFINISHED
+from tidegate.engine.rows import ELSEWHERE, LANDED, RECEIPTS, REFUSED, UNFINISHED
 from tidegate.engine.store import Store
 from tidegate.errors import TidegateError
-from tidegate.format import csv, layout, tables
+from tidegate.format import layout, protocol, tables
 
 _BYTES_PER_S = 10 << 20
 _POLL_S = 0.1
@@ -32,15 +32,24 @@ class LandJob:
     segments: dict[int, str]
     layouts: dict[int, str]
     paths: layout.PathOptions
-    csv: csv.CsvOptions
+    encoding: protocol.Encoding
     sink_uri: str
     open_store: Callable[[str], Store]
     worker_count: int = 16
+    output_column_id: bool = False
     stall_s: float = 2.0
 
 
 class _GivenUp(Exception):
     pass
+
+
+class _Elsewhere(Exception):
+    """The schema file of these columns stands under another version: the driver decides where the files go."""
+
+    def __init__(self, version: int, number: int) -> None:
+        super().__init__()
+        self.version, self.number = version, number
 
 
 @dataclass
@@ -68,6 +77,8 @@ class _Receipt:
     schema_check_s: float = 0.0
     schema_write_s: float = 0.0
     requests: int = 0
+    found_version: int = 0
+    found_number: int = 0
     error: str | None = None
 
 
@@ -181,6 +192,9 @@ def _land_lane(lane: _Lane, store: Store, job: LandJob) -> None:
         for plan, receipt in zip(lane.plans, receipts, strict=True):
             _land_file(plan, receipt, store, job, lane.watch)
             done += 1
+    except _Elsewhere as found:
+        receipts[done].outcome = ELSEWHERE
+        receipts[done].found_version, receipts[done].found_number = found.version, found.number
     except Exception as exc:
         _fail(receipts[done], exc)
     if done:
@@ -201,7 +215,7 @@ def _key(plan: dict[str, Any]) -> layout.DataKey:
     return layout.DataKey(
         schema=plan["schema_name"],
         table=plan["table_name"],
-        version=plan["version"],
+        version=plan["directory"],
         table_id=plan["table_id"],
         is_partition=plan["table_id"] != plan["logical_table_id"],
         date=plan["date"],
@@ -209,10 +223,11 @@ def _key(plan: dict[str, Any]) -> layout.DataKey:
 
 
 def _land_file(plan: dict[str, Any], receipt: _Receipt, store: Store, job: LandJob, watch: _Watch) -> None:
-    if plan["schema"]:
+    if plan["schema"] != tables.SETTLED:
         _put_schema(plan, receipt, store, job, watch)
-    columns = tables.Layout.from_json(job.layouts[plan["layout"]]) if job.csv.output_field_header else None
-    head = csv.header(columns, job.csv) if columns is not None else b""
+    head = b""
+    if protocol.has_header(job.encoding):
+        head = protocol.header(tables.Layout.from_json(job.layouts[plan["layout"]]), job.encoding, plan["selected"])
     slices = [
         (job.segments[segment], offset, length)
         for segment, offset, length in zip(plan["segments"], plan["offsets"], plan["lengths"], strict=True)
@@ -229,19 +244,46 @@ def _land_file(plan: dict[str, Any], receipt: _Receipt, store: Store, job: LandJ
 def _put_schema(plan: dict[str, Any], receipt: _Receipt, store: Store, job: LandJob, watch: _Watch) -> None:
     columns = tables.Layout.from_json(job.layouts[plan["layout"]])
     schema, table, version = plan["schema_name"], plan["table_name"], plan["version"]
-    checksum = tables.schema_checksum(schema, table, columns)
+    checksum = tables.schema_checksum(schema, table, columns, job.output_column_id)
+    text = tables.schema_file_text(schema, table, version, columns, output_column_id=job.output_column_id)
     path = layout.schema_path(schema, table, version, checksum, job.paths, plan["table_id"])
+    folder = path.rpartition("/")[0]
     started = time.monotonic()
     watch.beat(0)
-    there = store.size(path) is not None
+    standing = layout.schema_versions((name for name, _ in store.list(folder)), checksum)
     checked = time.monotonic()
     receipt.schema_check_s = checked - started
     receipt.requests += 1
-    if not there:
-        watch.beat(0)
-        store.create_bytes(path, tables.schema_file_text(schema, table, version, columns).encode())
-        receipt.schema_write_s = time.monotonic() - checked
-        receipt.requests += 1
+    if version in standing:
+        return
+    if plan["schema"] == tables.CHECK and (other := _same_columns(standing, version, path, text, store)) is not None:
+        raise _Elsewhere(other, _last_number(plan, other, store, job))
+    watch.beat(0)
+    store.create_bytes(path, text.encode())
+    receipt.schema_write_s = time.monotonic() - checked
+    receipt.requests += 1
+
+
+def _same_columns(standing: set[int], version: int, path: str, text: str, store: Store) -> int | None:
+    """The version whose directory TiCDC would use for these columns, or a newer one for which it would drop them.
+
+    The checksum does not see the order of the columns, which rows depend on: a file that has another one is no match.
+    """
+    newer = max((other for other in standing if other > version), default=None)
+    older = max((other for other in standing if other < version), default=None)
+    for other in (newer, older):
+        if other is not None:
+            found = store.get(path.replace(f"/schema_{version}_", f"/schema_{other}_"))
+            if found is not None and tables.columns_text(found.decode(errors="replace")) == tables.columns_text(text):
+                return other
+    return None
+
+
+def _last_number(plan: dict[str, Any], version: int, store: Store, job: LandJob) -> int:
+    """How far the data files go in the directory of this version."""
+    key = replace(_key(plan), version=version)
+    found = store.get(layout.index_path(key, job.paths))
+    return layout.parse_index_text(found.decode(errors="replace"), job.paths.extension)[1] if found else 0
 
 
 def _put_index(plan: dict[str, Any], receipts: list[_Receipt], store: Store, job: LandJob, watch: _Watch) -> None:

@@ -384,7 +384,7 @@ def _run_ingest(events: DataFrame, job: IngestJob, batch: int, slots: int) -> pa
 def _in_order(events: DataFrame, ordering: str, slots: int) -> DataFrame:
     """A DataFrame of unknown order: by table (or over the sequence), each partition sorted."""
     if ordering == "global":
-        events = events.repartitionByRange(slots, "commit_ts", "seq")
+        events = events.repartitionByRange(slots, "commit_ts")  # a transaction stays whole
     else:
         events = events.repartition(slots, "table_id")
     return events.sortWithinPartitions("table_id", "commit_ts", "seq")

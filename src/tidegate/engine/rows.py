@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-# Kinds of items besides layout, resolved and ddl; a stale one counts rows that were durable before.
-ROWS, STALE, UNKNOWN_LAYOUT, ERROR = "rows", "stale", "unknown-layout", "error"
-LANDED, UNFINISHED, REFUSED = "landed", "unfinished", "refused"  # outcomes of a receipt
+# Kinds of items besides layout, resolved and ddl. A stale one counts rows that were durable before, a filtered one rows
+# that the filter leaves out.
+ROWS, STALE, FILTERED, UNKNOWN_LAYOUT, ERROR = "rows", "stale", "filtered", "unknown-layout", "error"
+# Outcomes of a receipt; `elsewhere` says that a schema file of the same columns stands under another version.
+LANDED, UNFINISHED, REFUSED, ELSEWHERE = "landed", "unfinished", "refused", "elsewhere"
 
 ITEMS = pa.schema(
     [
@@ -40,10 +42,12 @@ PLANS = pa.schema(
         ("table_id", pa.int64()),
         ("logical_table_id", pa.int64()),
         ("version", pa.int64()),
+        ("directory", pa.int64()),
         ("layout", pa.int64()),
+        ("selected", pa.list_(pa.int32())),
         ("date", pa.string()),
         ("number", pa.int64()),
-        ("schema", pa.bool_()),
+        ("schema", pa.int8()),
         ("bytes", pa.int64()),
         ("segments", pa.list_(pa.int32())),
         ("offsets", pa.list_(pa.int64())),
@@ -62,6 +66,8 @@ RECEIPTS = pa.schema(
         ("schema_check_s", pa.float64()),
         ("schema_write_s", pa.float64()),
         ("requests", pa.int64()),
+        ("found_version", pa.int64()),
+        ("found_number", pa.int64()),
         ("error", pa.string()),
     ]
 )

@@ -1,10 +1,11 @@
-r"""CSV as TiCDC writes it: encode Arrow batches of change events to bytes, and decode is the exact inverse.
+r"""CSV as TiCDC writes it: encode Arrow batches of change events to bytes; `csv_decode.py` is the exact inverse.
 
     "I","orders","shop",7,"a ""quoted"" word",\N\r\n
 
 A line is op, table, schema, [commit-ts], [is-update] and the values in column order. Text is quoted and its quotes are
-doubled; numbers and NULL stand bare. A delete shows the old row, everything else the new one; with `output_old_value`
-an update is two lines, the old row as `D` and the new one as `I`, in one entry.
+doubled; numbers and NULL stand bare. Enum and set values, numbers in an event, are shown by name. A delete shows the
+old row, everything else the new one; with `output_old_value` an update is two lines, the old row as `D` and the new one
+as `I`, in one entry.
 
 How encoding works (`pieces.py`): a line is a fixed number of pieces. The first says op, table and schema, then values
 and what stands between them alternate.
@@ -12,25 +13,40 @@ and what stands between them alternate.
 
 from __future__ import annotations
 
-import base64
 import binascii
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.events import DELETE, INSERT, UPDATE
-from tidegate.format.pieces import Numbers, Pieces, Pool, bytes_of, codes, gather, holds, texts, value_starts, with_text
+from tidegate.format.pieces import (
+    Flags,
+    Numbers,
+    Pieces,
+    Pool,
+    at,
+    bytes_of,
+    codes,
+    count,
+    gather,
+    texts,
+    value_starts,
+    with_text,
+)
 from tidegate.format.tables import Column, Layout
+from tidegate.format.values import BadValue, enum_names, float_texts, set_names
 
 _HEADER = ("ticdc-meta$operation", "ticdc-meta$table", "ticdc-meta$schema")
-_BINARY_ENCODINGS = ("base64", "hex")
+FLOAT_BITS = {"float": 32, "double": 64}
+_RANKS = 4
+_BLOCK_ROWS = 4096
+_NAMES = {"enum": enum_names, "set": set_names}
 
 
 @dataclass(frozen=True)
@@ -49,21 +65,8 @@ class CsvOptions:
             raise BadSetting(f"csv delimiter is {self.delimiter!r}; it must be 1 to 3 bytes without CR and LF")
         if len(self.quote.encode()) > 1 or self.quote in ("\r", "\n") or (self.quote and self.quote in self.delimiter):
             raise BadSetting(f"csv quote is {self.quote!r}; it must be one byte, not CR, LF or part of the delimiter")
-        if not self.quote and "\\" in self.delimiter:
-            raise BadSetting(f"csv delimiter {self.delimiter!r} holds the escape character; set a quote or another one")
-        if self.binary_encoding not in _BINARY_ENCODINGS:
+        if self.binary_encoding not in ENCODINGS:
             raise BadSetting(f"binary-encoding-method is {self.binary_encoding!r}; known: base64, hex")
-
-
-class Line(NamedTuple):
-    """One decoded line; `values` holds the text (or raw bytes) of each stored column, None for NULL."""
-
-    op: str
-    table: str
-    schema: str
-    commit_ts: int | None
-    is_update: bool | None
-    values: tuple[bytes | None, ...]
 
 
 def header(layout: Layout, options: CsvOptions, selected: tuple[int, ...] | None = None) -> bytes:
@@ -79,25 +82,33 @@ def header(layout: Layout, options: CsvOptions, selected: tuple[int, ...] | None
     return (options.delimiter.join(names) + options.terminator).encode("utf-8", "surrogateescape")
 
 
-def encode(rows: pa.RecordBatch, order: Numbers, layout: Layout, options: CsvOptions) -> pa.Array:
+def encode(
+    rows: pa.RecordBatch, order: Numbers, layout: Layout, options: CsvOptions, selected: tuple[int, ...] | None = None
+) -> pa.Array:
     """The lines of row `order[0]`, of row `order[1]`, and so on: a binary array with one entry per number of `order`.
 
-    `rows` are inserts, updates and deletes of one layout, of any tables.
+    `rows` are inserts, updates and deletes of one layout, of any tables. They carry the values of all stored columns;
+    `selected` are the positions of those to write, None for all.
     """
-    if not layout.stored:
-        raise BadEvents("a layout without stored columns has nothing to write; leave its table out")
+    columns = layout.shown(selected)
+    if not columns:
+        raise BadEvents("a layout without stored columns, or with none selected, has nothing to write; leave it out")
     if not len(order):
         return pa.array([], pa.binary())
     lines = _lines(rows, np.asarray(order, np.int64), options)
-    lead = 3 if options.include_commit_ts else 1
-    pieces = np.empty((len(lines.row), lead + 2 * len(layout.stored)), np.int32)
-    values, between = pieces[:, lead::2], pieces[:, lead + 1 :: 2]
     pool = Pool()
-    _place_values(values, rows, lines, pool)
-    _transform(values, layout, options, pool)
-    quoted = _place_nulls(values, options, pool) & np.array([_is_quoted(column, options) for column in layout.stored])
+    start = _value_starts(rows, lines, len(layout.stored), pool)
+    positions = range(len(columns)) if selected is None else selected
+    nulls = _nulls(start, positions, pool)
+    lead = 3 if options.include_commit_ts else 1
+    pieces = np.empty((len(lines.row), lead + 2 * len(columns)), np.int32)
+    values, between = pieces[:, lead::2], pieces[:, lead + 1 :: 2]
+    np.add(start.astype(np.int32)[:, None], np.array(positions, np.int32), out=values)
+    for i, numbers in _turned_columns(start, positions, columns, rows, lines, options, pool):
+        values[:, i] = numbers
+    quoted = _place_nulls(values, nulls, columns, options, pool)
     _place_between(between, quoted, options, pool)
-    _place_lead(pieces[:, :lead], rows, lines, quoted[:, 0], options, pool)
+    _place_lead(pieces[:, :lead], rows, lines, quoted[0], options, pool)
     return gather(pieces, lines.first, pool)
 
 
@@ -117,11 +128,15 @@ _KIND_MARKS_WITH_OLD = _KIND_MARKS | {UPDATE: (_OLD, _NEW)}
 
 
 class _Lines(NamedTuple):
-    """The lines to write: the row each one is about, its mark's number, and where the lines of every entry begin."""
+    """The lines to write: the row each one is about, its mark's number, and where the lines of every entry begin.
+
+    `once` says that no value is shown twice.
+    """
 
     row: Numbers
     mark: Numbers
     first: Numbers
+    once: bool
 
 
 def _lines(rows: pa.RecordBatch, order: Numbers, options: CsvOptions) -> _Lines:
@@ -131,68 +146,121 @@ def _lines(rows: pa.RecordBatch, order: Numbers, options: CsvOptions) -> _Lines:
         raise BadEvents(f"an event of kind {min(unknown)!r} is no row and has no line in a data file")
     marks = [[_MARKS.index(mark) for mark in known[kind]] for kind in kinds.to_pylist()]
     code = kind[order]
+    once = bool(np.bincount(order).max() == 1)
     if all(len(of_kind) == 1 for of_kind in marks):
-        return _Lines(order, np.array(marks, np.int64)[:, 0][code], np.arange(len(order) + 1))
+        return _Lines(order, np.array(marks, np.int64)[:, 0][code], np.arange(len(order) + 1), once)
     count = np.array([len(of_kind) for of_kind in marks])[code]
     first = np.concatenate([[0], np.cumsum(count)])
     place = np.arange(first[-1]) - np.repeat(first[:-1], count)
     by_place = np.array([(of_kind[0], of_kind[-1]) for of_kind in marks], np.int64)
-    return _Lines(np.repeat(order, count), by_place[np.repeat(code, count), place], first)
+    return _Lines(np.repeat(order, count), by_place[np.repeat(code, count), place], first, once)
 
 
-def _place_values(values: Pieces, rows: pa.RecordBatch, lines: _Lines, pool: Pool) -> None:
-    """Number the values of every line, from the new rows or the old ones, after a check that all of them are there."""
-    wanted = values.shape[1]
+def _value_starts(rows: pa.RecordBatch, lines: _Lines, stored: int, pool: Pool) -> Numbers:
+    """The piece number of every line's first value, of the new row or the old one, after a check that all are there."""
     start = np.empty(len(lines.row), np.int64)
     for side in ("after", "before"):
         chosen = np.array([mark.side == side for mark in _MARKS])[lines.mark]
         if chosen.any():
-            start[chosen] = value_starts(rows, side, lines.row[chosen], wanted, pool)
-    np.add(start[:, None], np.arange(wanted), out=values, casting="unsafe")
+            start[chosen] = value_starts(rows, side, lines.row[chosen], stored, pool)
+    return start
 
 
-def _is_quoted(column: Column, options: CsvOptions) -> bool:
-    return bool(options.quote) and column.is_text
+def _turned_columns(
+    start: Numbers,
+    positions: Sequence[int],
+    columns: Sequence[Column],
+    rows: pa.RecordBatch,
+    lines: _Lines,
+    options: CsvOptions,
+    pool: Pool,
+) -> Iterator[tuple[int, Numbers]]:
+    """The columns whose values cannot stand as they are, and the numbers of the pieces instead; no other is read.
+
+    The special bytes of the whole batch are counted once. Columns are read in the order in which they are likely to
+    hold some; when all are found, no further text needs a look.
+    """
+    special, raw = _special_bytes(options), pool.array()
+    left = count(raw, special)
+    for rank in range(_RANKS):
+        chosen = [i for i, column in enumerate(columns) if _rank(column) == rank and (left or rank == 0)]
+        for i, taken in zip(chosen, _taken(raw, start, [positions[i] for i in chosen]), strict=True):
+            found = count(taken, special) if left else 0
+            left -= found if lines.once else 0
+            if found or rank == 0:
+                try:
+                    yield i, _turned(taken, columns[i], options, pool)
+                except BadValue as exc:
+                    raise BadEvents(f"{at(rows, lines.row[exc.position])}, column {columns[i].name!r}: {exc}") from exc
 
 
-def _transform(values: Pieces, layout: Layout, options: CsvOptions, pool: Pool) -> None:
-    """Replace the columns whose values cannot stand as they are: raw bytes, and text with something to escape."""
-    special = any(holds(part, _special_bytes(options)) for part in pool.parts)
-    turned = [i for i, column in enumerate(layout.stored) if column.is_bytes or (special and column.is_text)]
-    if not turned:
-        return
-    pieces = pool.array()
-    for i in turned:
-        column = pieces.take(pa.array(np.ascontiguousarray(values[:, i])))
-        if layout.stored[i].is_bytes:
-            column = _ENCODINGS[options.binary_encoding](column)
-        start = pool.add(_escaped(column, options))
-        values[:, i] = np.arange(start, pool.size)
+def _taken(raw: pa.Array, start: Numbers, positions: Sequence[int]) -> list[pa.Array]:
+    """The values of these columns, read some rows at a time: a row's columns stand together in memory."""
+    blocks = [start[i : i + _BLOCK_ROWS] for i in range(0, len(start), _BLOCK_ROWS)] if positions else []
+    taken = [[raw.take(pa.array(block + position)) for position in positions] for block in blocks]
+    return [pa.concat_arrays(parts) for parts in zip(*taken, strict=True)]
 
 
-def _place_nulls(values: Pieces, options: CsvOptions, pool: Pool) -> npt.NDArray[np.bool_]:
-    """Put the null text where a value is NULL; which values are not NULL, as one row for all lines if none is."""
-    if not any(part.null_count for part in pool.parts):
-        return np.ones((1, values.shape[1]), np.bool_)
-    valid = np.concatenate([part.is_valid().to_numpy(zero_copy_only=False) for part in pool.parts])
-    shown: npt.NDArray[np.bool_] = valid[values]
-    np.copyto(values, np.int32(pool.add(texts(options.null))), where=~shown)
-    return shown
+def _rank(column: Column) -> int | None:
+    """0 for types that always need turning, then texts by how likely they hold something to escape; None for never."""
+    if column.is_bytes or column.type in FLOAT_BITS or column.type in _NAMES:
+        return 0
+    if not column.is_text:
+        return None
+    return {"json": 1, "char": 2, "varchar": 2}.get(column.type, 3)
 
 
-def _place_between(between: Pieces, quoted: npt.NDArray[np.bool_], options: CsvOptions, pool: Pool) -> None:
+def _turned(taken: pa.Array, column: Column, options: CsvOptions, pool: Pool) -> Numbers:
+    """The numbers of the pieces that stand for these values, any number for NULL."""
+    if column.type in _NAMES:
+        named = _NAMES[column.type](taken, column.elems)
+        return pool.add(escaped(named.dictionary, options)) + named.indices.fill_null(0).to_numpy().astype(np.int64)
+    if column.type in FLOAT_BITS:
+        shown = float_texts(taken, FLOAT_BITS[column.type])
+    else:
+        shown = escaped(ENCODINGS[options.binary_encoding](taken) if column.is_bytes else taken, options)
+    return pool.add(shown) + np.arange(len(shown))
+
+
+def _nulls(start: Numbers, positions: Sequence[int], pool: Pool) -> dict[int, Flags]:
+    """For each column that has a NULL, which lines it is in."""
+    raw = pool.array()
+    if not raw.null_count:
+        return {}
+    null = raw.is_null().to_numpy(zero_copy_only=False)
+    found = {i: null[start + position] for i, position in enumerate(positions)}
+    return {i: lines for i, lines in found.items() if lines.any()}
+
+
+def _place_nulls(
+    values: Pieces, nulls: dict[int, Flags], columns: Sequence[Column], options: CsvOptions, pool: Pool
+) -> list[Flags | bool]:
+    """Put the null text where a value is NULL; for each column whether its values are quoted, or which of them."""
+    quoted: list[Flags | bool] = [bool(options.quote) and column.is_text for column in columns]
+    number = np.int32(pool.add(texts(options.null)))
+    for i, null in nulls.items():
+        np.copyto(values[:, i], number, where=null)
+        quoted[i] = quoted[i] and ~null
+    return quoted
+
+
+def _place_between(between: Pieces, quoted: Sequence[Flags | bool], options: CsvOptions, pool: Pool) -> None:
     """What stands between two values depends on which of them is quoted; the last one ends the line."""
     d, q, end = options.delimiter, options.quote, options.terminator
-    left, right = quoted[:, :-1].astype(np.int32), quoted[:, 1:]
-    between[:, :-1] = pool.add(texts(d, d + q, q + d, q + d + q)) + 2 * left + right
-    between[:, -1] = pool.add(texts(end, q + end)) + quoted[:, -1]
+    start, ends = pool.add(texts(d, d + q, q + d, q + d + q)), pool.add(texts(end, q + end))
+    chosen = [start + np.multiply(left, 2, dtype=np.int32) + right for left, right in pairwise(quoted)]
+    chosen.append(np.add(ends, quoted[-1], dtype=np.int32))
+    between[:] = [0 if number.ndim else number for number in chosen]
+    for i, number in enumerate(chosen):
+        if number.ndim:
+            between[:, i] = number
 
 
 def _place_lead(
     lead: Pieces,
     rows: pa.RecordBatch,
     lines: _Lines,
-    opens: npt.NDArray[np.bool_],
+    opens: Flags | bool,
     options: CsvOptions,
     pool: Pool,
 ) -> None:
@@ -224,13 +292,16 @@ def _place_names(
     name = schema.astype(np.int64) * len(tables) + table
     encoded = pa.array(name[lines.row] * len(tails) + tail).dictionary_encode()
     name, tail = np.divmod(encoded.dictionary.to_numpy(), len(tails))
-    d, q = options.delimiter, options.quote
+    ops = escaped(texts(*(mark.op for mark in _MARKS)), options)
+    q, between = texts(options.quote, options.quote + options.delimiter + options.quote)
     names = pc.binary_join_element_wise(
-        texts(*(q + mark.op + q + d + q for mark in _MARKS)).take(pa.array(tail // 2)),
-        _escaped(tables.cast(pa.binary()), options).take(pa.array(name % len(tables))),
-        texts(q + d + q)[0],
-        _escaped(schemas.cast(pa.binary()), options).take(pa.array(name // len(tables))),
-        texts(*(q + text for text in tails)).take(pa.array(tail)),
+        q,
+        ops.take(pa.array(tail // 2)),
+        between,
+        escaped(tables.cast(pa.binary()), options).take(pa.array(name % len(tables))),
+        between,
+        escaped(schemas.cast(pa.binary()), options).take(pa.array(name // len(tables))),
+        texts(*(options.quote + text for text in tails)).take(pa.array(tail)),
         b"",
     )
     numbers: Numbers = pool.add(names) + encoded.indices.to_numpy()
@@ -241,16 +312,23 @@ def _special_bytes(options: CsvOptions) -> bytes:
     return (options.quote or "\\\r\n" + options.delimiter).encode()
 
 
-def _escaped(values: pa.Array, options: CsvOptions) -> pa.Array:
+def escaped(values: pa.Array, options: CsvOptions) -> pa.Array:
     """The text as it stands between quotes, or bare with backslashes where there is no quote."""
-    if not holds(values, _special_bytes(options)):
+    if not count(values, _special_bytes(options)):
         return values
     if options.quote:
-        return pc.replace_substring(values, options.quote, options.quote * 2)
-    delimiter = options.delimiter.encode()
+        return _doubled(values, options.quote.encode())
     values = pc.replace_substring(values, "\\", "\\\\")  # first: what follows adds backslashes of its own
-    values = pc.replace_substring(values, delimiter, b"".join(b"\\%c" % byte for byte in delimiter))
+    delimiter = options.delimiter.encode()
+    found, shown = delimiter.replace(b"\\", b"\\\\"), b"".join(b"\\%c" % byte for byte in delimiter)
+    values = pc.replace_substring(values, found, shown)
     return pc.replace_substring(pc.replace_substring(values, "\r", "\\r"), "\n", "\\n")
+
+
+def _doubled(values: pa.Array, quote: bytes) -> pa.Array:
+    ends, held = bytes_of(values)
+    more = np.searchsorted(np.flatnonzero(held == ord(quote)), ends)
+    return with_text(values, ends + more, held.tobytes().replace(quote, quote * 2))
 
 
 def _hex(values: pa.Array) -> pa.Array:
@@ -259,94 +337,16 @@ def _hex(values: pa.Array) -> pa.Array:
 
 
 def _base64(values: pa.Array) -> pa.Array:
-    """Every value starts on a multiple of three bytes, so one call encodes them all; the padding is set afterwards."""
-    ends, held = bytes_of(values)
-    sizes = np.diff(ends)
-    groups = np.concatenate([[0], np.cumsum((sizes + 2) // 3)])
-    padded = np.zeros(groups[-1] * 3, np.uint8)
-    padded[np.arange(len(held)) + np.repeat(groups[:-1] * 3 - ends[:-1], sizes)] = held
-    text = np.frombuffer(binascii.b2a_base64(padded.data, newline=False), np.uint8).copy()
-    last = groups[1:] * 4 - 1
-    text[last[sizes % 3 != 0]] = ord("=")
-    text[last[sizes % 3 == 1] - 1] = ord("=")
-    return with_text(values, groups * 4, text)
+    """Every value is filled up to a multiple of three bytes, so one call encodes all; the padding is set afterwards."""
+    over = pc.fill_null(pc.binary_length(values), 0).to_numpy() % 3
+    filled = pc.binary_join_element_wise(values, _FILLINGS.take(pa.array(over)), b"")
+    ends, held = bytes_of(filled)
+    text = np.frombuffer(binascii.b2a_base64(held.data, newline=False), np.uint8).copy()
+    ends = ends // 3 * 4
+    text[ends[1:][over > 0] - 1] = ord("=")
+    text[ends[1:][over == 1] - 2] = ord("=")
+    return with_text(values, ends, text)
 
 
-_ENCODINGS: dict[str, Callable[[pa.Array], pa.Array]] = {"base64": _base64, "hex": _hex}
-_DECODINGS: dict[str, Callable[[bytes], bytes]] = {
-    "base64": lambda text: base64.b64decode(text, validate=True),
-    "hex": binascii.unhexlify,
-}
-
-
-def decode(data: bytes, layout: Layout, options: CsvOptions) -> list[Line]:
-    """The lines of a data file. A quoted null text is a text, and only the bare one is NULL."""
-    if not options.terminator:
-        raise BadSetting("CSV without a terminator cannot be read back: no line has an end")
-    start = header(layout, options)
-    if not data.startswith(start):
-        raise BadEvents(f"the file does not begin with the header {start!r}")
-    pattern = _line_pattern(layout, options)
-    position = len(start)
-    lines: list[Line] = []
-    while position < len(data):
-        match = pattern.match(data, position)
-        if match is None:
-            raise BadEvents(f"line {len(lines) + 1}, at byte {position}, is no line of {len(layout.stored)} columns")
-        lines.append(_line(match.groups(), layout, options))
-        position = match.end()
-    return lines
-
-
-def _line_pattern(layout: Layout, options: CsvOptions) -> re.Pattern[bytes]:
-    d, end = re.escape(options.delimiter.encode()), re.escape(options.terminator.encode())
-    text, bare = _field_patterns(options, d, end)
-    null = re.escape(options.null.encode())
-    lead = [text, text, text]
-    if options.include_commit_ts:
-        lead.append(rb"([0-9]+)")
-    if options.output_old_value:
-        lead.append(rb"(true|false)")
-    values = [rb"(?:%b(?=%b|%b)|%b)" % (null, d, end, text if column.is_text else bare) for column in layout.stored]
-    return re.compile(d.join([*lead, *values]) + end, re.DOTALL)
-
-
-def _field_patterns(options: CsvOptions, d: bytes, end: bytes) -> tuple[bytes, bytes]:
-    """A text and a number. Possessive repeats: a broken line fails at once and never runs on into the next."""
-    if options.quote:
-        q = re.escape(options.quote.encode())
-        return rb"%b((?:[^%b]++|%b%b)*+)%b" % (q, q, q, q, q), rb"((?:(?!%b|%b|%b)[^\r\n])++)" % (d, end, q)
-    return rb"((?:\\.|(?!%b|%b)[^\\\r\n])*+)" % (d, end), rb"((?:(?!%b|%b)[^\r\n])++)" % (d, end)
-
-
-def _line(fields: Sequence[bytes | None], layout: Layout, options: CsvOptions) -> Line:
-    op, table, schema = (_unescaped(field or b"", options).decode("utf-8", "surrogateescape") for field in fields[:3])
-    rest = list(fields[3:])
-    commit_ts = int(rest.pop(0) or b"") if options.include_commit_ts else None
-    is_update = rest.pop(0) == b"true" if options.output_old_value else None
-    if op not in ("I", "U", "D"):
-        raise BadEvents(f"a line of {schema}.{table} has the op {op!r}; known: I, U, D")
-    values = tuple(_value(text, column, options) for text, column in zip(rest, layout.stored, strict=True))
-    return Line(op, table, schema, commit_ts, is_update, values)
-
-
-def _value(text: bytes | None, column: Column, options: CsvOptions) -> bytes | None:
-    if text is None or not column.is_text:
-        return text
-    plain = _unescaped(text, options)
-    if not column.is_bytes:
-        return plain
-    try:
-        return _DECODINGS[options.binary_encoding](plain)
-    except ValueError as exc:
-        raise BadEvents(f"column {column.name!r} is no {options.binary_encoding} text: {exc}") from exc
-
-
-_UNESCAPES = {b"n": b"\n", b"r": b"\r"}
-
-
-def _unescaped(text: bytes, options: CsvOptions) -> bytes:
-    if options.quote:
-        quote = options.quote.encode()
-        return text.replace(quote * 2, quote)
-    return re.sub(rb"\\(.)", lambda match: _UNESCAPES.get(match[1], match[1]), text, flags=re.DOTALL)
+_FILLINGS = pa.array([b"", b"\0\0", b"\0"])
+ENCODINGS: dict[str, Callable[[pa.Array], pa.Array]] = {"base64": _base64, "hex": _hex}

@@ -8,15 +8,18 @@
     <table id>/meta/..., <table id>/<version>[/<date>]/...      the same when table ids stand for names
 
 Parsing undoes building exactly, but for what a path does not say: the table id where only names stand, the names where
-only the id stands. A path that nothing here would build parses to None, so a walker may ask about any object. Names
-stand in paths unescaped; a name that would lead elsewhere (`..`, one with a slash) is refused.
+only the id stands. A path that nothing here would build parses to None, so a walker may ask about any object.
+
+Names stand in paths as they are. One that cannot (`..`, one with a slash, a database called `metadata`) is written
+percent-encoded behind a mark, `_tidegate%a%2Fb` for `a/b`; so is a name that begins with the mark, which makes the
+encoding reversible. Nothing ever leaves the sink's root.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -39,6 +42,9 @@ _SCHEMA_FILE = re.compile(r"schema_(0|[1-9][0-9]{0,19})_([0-9]{1,10})\.json")
 _INDEX_FILE = re.compile(r"CDC(?:_(.+))?\.index", re.DOTALL)
 _CHECKSUM_DIGITS = 10
 _FEWEST_DIGITS, _MOST_DIGITS = 6, 20
+_MARK = f"{RESERVED_PREFIX}%"
+_ENCODED = re.compile(r"%([0-9A-F]{2})")
+_MOST_NAME_BYTES = 255  # of one level of a path, on every file system in use
 
 
 @dataclass(frozen=True)
@@ -151,15 +157,22 @@ def is_schema_path(path: str) -> bool:
 
 def parse_schema_path(path: str, options: PathOptions | None = None) -> SchemaKey | None:
     """`SchemaKey("shop", "orders", 437, 752767265)`; None if `path` is no schema file. A short checksum passes."""
-    *names, meta, name = path.split("/") if "/" in path else ("", path)
+    *levels, meta, name = path.split("/") if "/" in path else ("", path)
     match = _SCHEMA_FILE.fullmatch(name)
-    if match is None or meta != "meta" or len(names) not in (1, 2) or not _are_names(names):
+    names = _names(levels)
+    if match is None or meta != "meta" or len(levels) not in (1, 2) or names is None:
         return None
     version, checksum = int(match[1]), int(match[2])
     if options is None or not options.table_id_as_path:
         return SchemaKey(names[0], "".join(names[1:]), version, checksum)
     is_id = len(names) == 1 and _NUMBER.fullmatch(names[0])
     return SchemaKey(names[0], "", version, checksum, int(names[0])) if is_id else None
+
+
+def schema_versions(paths: Iterable[str], checksum: int) -> set[int]:
+    """The versions among these schema files that have this checksum; a temporary file is none."""
+    parsed = (parse_schema_path(path) for path in paths if is_schema_path(path))
+    return {key.version for key in parsed if key is not None and key.checksum == checksum}
 
 
 def dispatcher_text(low: int, high: int) -> str:
@@ -187,21 +200,44 @@ def parse_metadata(text: str) -> int:
     return ts
 
 
+def check_names(schema: str, table: str) -> None:
+    """Refuses a table whose names cannot be a path on storage, not even encoded."""
+    _joined(schema, table)
+
+
 def _table_dir(schema: str, table: str, table_id: int, options: PathOptions) -> str:
     return str(table_id) if options.table_id_as_path else _joined(schema, table)
 
 
 def _joined(*names: str) -> str:
-    if not _are_names(names):
+    levels = [_level(name, is_root=not at) for at, name in enumerate(names)]
+    if not all(0 < len(level.encode("utf-8", "surrogateescape")) <= _MOST_NAME_BYTES for level in levels):
         raise BadEvents(
-            f"`{'`.`'.join(names)}` cannot be a path on storage; rename it, route it to another name or filter it"
+            f"`{'`.`'.join(names)}` cannot be a path on storage, where a name has 1 to {_MOST_NAME_BYTES} bytes; "
+            "rename it, route it to another name or filter it"
         )
-    return "/".join(names)
+    return "/".join(levels)
 
 
-def _are_names(names: Sequence[str]) -> bool:
-    fit = all(name not in ("", ".", "..") and "/" not in name and "\0" not in name for name in names)
-    return bool(names) and fit and names[0] != RESERVED_PREFIX
+def _level(name: str, is_root: bool) -> str:
+    """A name as one level of a path: `orders` as it is, `a/b` as `_tidegate%a%2Fb`."""
+    reserved = name in (".", "..") or (is_root and name in (METADATA, RESERVED_PREFIX))
+    if not reserved and not name.startswith(_MARK) and "/" not in name and "\0" not in name:
+        return name
+    hidden = "." if name in (".", "..") else "/%\0"
+    return _MARK + "".join(f"%{ord(char):02X}" if char in hidden else char for char in name)
+
+
+def _names(levels: Sequence[str]) -> list[str] | None:
+    """The names that these levels of a path stand for; None if nothing is ever written under such a path."""
+    names = []
+    for at, level in enumerate(levels):
+        hidden = level.startswith(_MARK)
+        name = _ENCODED.sub(lambda code: chr(int(code[1], 16)), level.removeprefix(_MARK)) if hidden else level
+        if not name or _level(name, is_root=not at) != level:
+            return None
+        names.append(name)
+    return names or None
 
 
 def _data_name(key: DataKey, number: int, options: PathOptions) -> str:
@@ -235,9 +271,10 @@ def _parse_data_dir(folder: str, dispatcher: str, options: PathOptions) -> DataK
     date = levels.pop() if options.date_separator != "none" else ""
     if not _DATE_SHAPES[options.date_separator].fullmatch(date):
         return None
-    names, numbers = (levels[:1], levels[1:]) if options.table_id_as_path else (levels[:2], levels[2:])
+    depth = 1 if options.table_id_as_path else 2
+    names, numbers = _names(levels[:depth]), levels[depth:]
     most = 2 if options.partition_separator and not options.table_id_as_path else 1
-    if not (_are_names(names) and 1 <= len(numbers) <= most and all(map(_NUMBER.fullmatch, numbers))):
+    if names is None or not (1 <= len(numbers) <= most and all(map(_NUMBER.fullmatch, numbers))):
         return None
     if options.table_id_as_path:
         is_id = _NUMBER.fullmatch(names[0])

@@ -16,6 +16,11 @@ from tidegate.errors import BadEvents
 
 Numbers = npt.NDArray[np.int64]
 Pieces = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+States = Numbers | int
+
+ABSENT, NULL, TEXT = range(3)  # the states of a member of a JSON object: what stands in its place
+EMPTY = 0  # the number of the empty piece, in a pool that begins with it
 
 _SCAN_BYTES = 1 << 18  # a scan's temporary stays in the cache
 _MOST_BYTES = 2**31 - 1
@@ -105,6 +110,15 @@ def holds(values: pa.Array, special: bytes) -> bool:
     return any((block == byte).any() for block in blocks for byte in special)
 
 
+def count(values: pa.Array, special: bytes) -> int:
+    """How many of these bytes stand in the values."""
+    _, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, np.int32)
+    held = np.frombuffer(data or b"", np.uint8)[ends[values.offset] : ends[values.offset + len(values)]]
+    blocks = (held[i : i + _SCAN_BYTES] for i in range(0, len(held), _SCAN_BYTES))
+    return int(sum(np.count_nonzero(block == byte) for block in blocks for byte in special))
+
+
 def with_text(values: pa.Array, ends: Numbers, text: bytes | npt.NDArray[np.uint8]) -> pa.Array:
     if ends[-1] > _MOST_BYTES:
         raise BadEvents("the binary values of one batch exceed 2 GiB as text; hand over smaller batches")
@@ -112,3 +126,142 @@ def with_text(values: pa.Array, ends: Numbers, text: bytes | npt.NDArray[np.uint
     return pa.Array.from_buffers(
         pa.binary(), len(values), [valid, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(text)]
     )
+
+
+# Text inside JSON strings, by the rules of TiCDC's JSON writer: short forms for five bytes, `\u00xx` for the others.
+
+_ESCAPES = {byte: b"\\u%04x" % byte for byte in (*range(0x20), *b"<>&")}
+_ESCAPES |= {ord("\t"): b"\\t", ord("\r"): b"\\r", ord("\n"): b"\\n", ord('"'): b'\\"'}
+_ESCAPES = {ord("\\"): b"\\\\"} | _ESCAPES  # first: the others bring backslashes of their own
+_VISIBLE_ESCAPES = [b"%c" % byte for byte in _ESCAPES if byte >= 0x20]
+_MORE_BYTES = np.array([len(_ESCAPES.get(byte, b".")) - 1 for byte in range(256)], np.uint8)
+_TO_ESCAPE = np.array([byte in _ESCAPES or byte >= 0x80 for byte in range(256)])
+_LINE_SEPARATORS = {"\u2028".encode(): b"\\u2028", "\u2029".encode(): b"\\u2029"}
+
+
+def needs_escape(values: pa.Array) -> Flags | None:
+    """Which values hold a byte that JSON may not show as it is; None, found out much faster, if none does."""
+    ends, held = bytes_of(values)
+    if all(_is_plain(held[i : i + _SCAN_BYTES]) for i in range(0, len(held), _SCAN_BYTES)):
+        return None
+    found = np.zeros(len(values), np.bool_)
+    filled = np.diff(ends) > 0
+    found[filled] = np.logical_or.reduceat(_TO_ESCAPE[held], ends[:-1][filled])
+    return found
+
+
+def _is_plain(block: npt.NDArray[np.uint8]) -> bool:
+    if block.min() < 0x20 or block.max() >= 0x80:
+        return False
+    text = block.tobytes()
+    return not any(special in text for special in _VISIBLE_ESCAPES)
+
+
+def escaped_text(values: pa.Array) -> pa.Array:
+    """UTF-8 text as it stands in a JSON string; a byte that is no UTF-8 becomes `\\ufffd`."""
+    written = _escaped_ascii(values)
+    _, held = bytes_of(written)
+    if not len(held) or held.max() < 0x80:
+        return written
+    text = held.tobytes()
+    for separator, shown in _LINE_SEPARATORS.items():
+        if separator in text:
+            written = pc.replace_substring(written, separator, shown)
+    try:
+        written.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_without_bad_bytes(value) for value in written.to_pylist()], pa.binary())
+    return written
+
+
+def escaped_bytes(values: pa.Array) -> pa.Array:
+    """Raw bytes as they stand in a JSON string: each as the code point of the same value."""
+    ends, held = bytes_of(values)
+    high = np.concatenate([[0], np.cumsum(held >= 0x80)])
+    return _escaped_ascii(with_text(values, ends + high[ends], held.tobytes().decode("latin-1").encode()))
+
+
+def _escaped_ascii(values: pa.Array) -> pa.Array:
+    ends, held = bytes_of(values)
+    text = held.tobytes()
+    for byte, shown in _ESCAPES.items():
+        text = text.replace(b"%c" % byte, shown)
+    if len(text) == len(held):
+        return values
+    more = np.concatenate([[0], np.cumsum(_MORE_BYTES[held], dtype=np.int64)])
+    return with_text(values, ends + more[ends], text)
+
+
+def _without_bad_bytes(text: bytes | None) -> bytes | None:
+    if text is None:
+        return None
+    shown = text.decode("utf-8", "surrogateescape")
+    return "".join("\\ufffd" if "\ud800" <= char <= "\udfff" else char for char in shown).encode()
+
+
+class JsonLine:
+    """The lines of one kind, written from left to right: for each place one piece for all lines, or one for each."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self.places: list[tuple[Numbers | int, bool]] = []  # a number of the pool, or of `texts` if it says so
+        self.text = b""  # said, and waiting for the next piece to stand in front of
+        self.last: States = ABSENT  # the last member; a text waits for its closing quote
+        self.opened = False  # since then another object was opened
+
+    def say(self, text: bytes) -> None:
+        self.text += text
+
+    def open(self, text: bytes) -> None:
+        """Say the text that ends the object before, if there is one, and begins the next."""
+        self.say(text)
+        self.opened = True
+
+    def put(self, numbers: Numbers) -> None:
+        if self.text:
+            self.choose([b""], 0)
+        self.places.append((numbers, False))
+
+    def choose(self, texts: list[bytes], which: Numbers | int) -> None:
+        self.places.append((which + len(self.texts), True))
+        self.texts += [self.text + text for text in texts]
+        self.text = b""
+
+    def member(self, key: bytes, pieces: Numbers, state: States) -> None:
+        """`"id":"7"` without its last quote, `"id":null`, or nothing, with what must stand in front of it."""
+        if isinstance(state, int) and state == ABSENT:
+            return
+        said, self.text = self.text, b""
+        comma = b"" if self.opened else b","
+        self.opened = False
+        if isinstance(state, int) and isinstance(self.last, int):
+            self.say(_before_value(said, comma, key, self.last, state))
+        else:
+            texts = [_before_value(said, comma, key, last, now) for last in range(3) for now in range(3)]
+            self.choose(texts, 3 * self.last + state)
+        if isinstance(state, int):
+            if state == TEXT:
+                self.put(pieces)
+            self.last = state
+        else:
+            self.put(np.where(state == TEXT, pieces, EMPTY))
+            self.last = np.where(state == ABSENT, self.last, state)
+
+    def close(self, text: bytes) -> None:
+        self.choose([_closing(last) + text for last in range(3)], self.last)
+
+    def numbers(self, pool: Pool) -> list[Numbers | int]:
+        start = pool.add(pa.array(self.texts, pa.binary()))
+        return [number + start if is_text else number for number, is_text in self.places]
+
+
+def _closing(last: int) -> bytes:
+    return b'"' if last == TEXT else b""
+
+
+def _before_value(said: bytes, comma: bytes, key: bytes, last: int, now: int) -> bytes:
+    """`","id":"` after a text."""
+    if now == ABSENT:
+        return said
+    comma = comma if last != ABSENT else b""
+    return _closing(last) + said + comma + key + (b"null" if now == NULL else b'"')

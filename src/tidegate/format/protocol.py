@@ -31,6 +31,10 @@ def encode(
     return canal_json.encode(rows, order, layout, options, selected, now_ms)
 
 
+def has_header(options: Encoding) -> bool:
+    return isinstance(options, CsvOptions) and options.output_field_header
+
+
 def header(layout: Layout, options: Encoding, selected: tuple[int, ...] | None = None) -> bytes:
     """What stands at the beginning of every data file; canal-json has nothing there."""
     return csv.header(layout, options, selected) if isinstance(options, CsvOptions) else b""

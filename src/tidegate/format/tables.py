@@ -21,6 +21,9 @@ from typing import Any
 from tidegate.errors import BadEvents
 
 SCHEMA_FILE_FORMAT = 1
+# What is to be done about a version's schema file before its data: nothing; look for it and for one with the same columns
+# under another version, and write it if need be; write it.
+SETTLED, CHECK, WRITE = range(3)
 
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _TEXTS = ("tinytext", "text", "mediumtext", "longtext")
@@ -175,6 +178,11 @@ def schema_file_text(
             "TableColumnsTotal": len(columns),
         }
     )
+
+
+def columns_text(schema_file: str) -> str:
+    """The part of a schema file's text that lists the columns, in table order."""
+    return schema_file.partition('"TableColumns": ')[2]
 
 
 def schema_checksum(schema: str, table: str, layout: Layout | None, output_column_id: bool = False) -> int:

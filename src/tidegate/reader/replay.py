@@ -8,7 +8,7 @@ version, date and number, and reads pieces, so that no table is ever held as a w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
@@ -185,13 +185,22 @@ def read_piece(store: Store, path: str, offset: int, length: int) -> bytes:
     return piece
 
 
+def _as_it_is(piece: bytes) -> bytes:
+    return piece
+
+
 class TableFiles:
-    """A place in the data files of one table; it moves from file to file by itself and stops behind the last."""
+    """A place in the data files of one table; it moves from file to file by itself and stops behind the last.
 
-    __slots__ = ("_lane", "_lanes", "_options", "_store", "number", "offset")
+    `clean` is applied to every piece that is read and must keep its length.
+    """
 
-    def __init__(self, lanes: Sequence[Lane], store: Store, options: PathOptions) -> None:
-        self._lanes, self._store, self._options = lanes, store, options
+    __slots__ = ("_clean", "_lane", "_lanes", "_options", "_store", "number", "offset")
+
+    def __init__(
+        self, lanes: Sequence[Lane], store: Store, options: PathOptions, clean: Callable[[bytes], bytes] = _as_it_is
+    ) -> None:
+        self._lanes, self._store, self._options, self._clean = lanes, store, options, clean
         self._lane, self.number, self.offset = 0, 1, 0
 
     @property
@@ -218,7 +227,7 @@ class TableFiles:
 
     def look(self, length: int) -> bytes:
         """The next `length` bytes of this file, without moving."""
-        return read_piece(self._store, self.path, self.offset, length)
+        return self._clean(read_piece(self._store, self.path, self.offset, length))
 
     def move(self, length: int) -> None:
         """On within this file; from its end to the start of the next one."""
@@ -254,7 +263,7 @@ class TableFiles:
             length = place.left
 
     def _copy(self) -> TableFiles:
-        copy = TableFiles(self._lanes, self._store, self._options)
+        copy = TableFiles(self._lanes, self._store, self._options, self._clean)
         copy._lane, copy.number, copy.offset = self._lane, self.number, self.offset
         return copy
 
