@@ -56,7 +56,11 @@ docs/encode.md describes the input.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and arguments.run is not _bench:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    arguments.rest = rest
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     logging.getLogger("tidegate").setLevel(logging.INFO)
     try:
@@ -127,7 +131,8 @@ def _parser() -> argparse.ArgumentParser:
         help="measure, and check what was measured",
         epilog="benchmarks:\n"
         + "".join(f"  {name:<12} {entry.help}\n" for name, entry in BENCHMARKS.items())
-        + "\nexample:\n  tidegate bench throughput --json throughput.json\n",
+        + "\nA benchmark has parameters of its own, given as --NAME VALUE; an unknown one is answered with the known.\n"
+        + "\nexample:\n  tidegate bench throughput --protocol canal-json --json throughput.json\n",
         formatter_class=formatter,
     )
     bench.add_argument("name", metavar="NAME", help="which benchmark: " + ", ".join(BENCHMARKS))
@@ -143,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a parameter of the benchmark, e.g. --set tables=4",
+        help="a parameter of the benchmark, e.g. --set tables=4; --tables 4 is the same",
     )
     bench.set_defaults(run=_bench)
     return parser
@@ -185,6 +190,18 @@ def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
     return dict(text.split("=", 1) for text in texts)
 
 
+def _flags(words: Sequence[str]) -> dict[str, str]:
+    """`--tables 4 --kind=x` as {"tables": "4", "kind": "x"}."""
+    found: dict[str, str] = {}
+    left = list(words)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        if not name.startswith("--") or not (equals or left):
+            raise UsageError(f"{name!r} is not of the form --NAME VALUE")
+        found[name[2:]] = value if equals else left.pop(0)
+    return found
+
+
 def _run(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     duration = _duration(arguments.duration)
@@ -217,8 +234,9 @@ def _check_report(path: str | None) -> None:
 def _print_options(settings: Settings, source: str) -> None:
     print(f"tidegate {__version__}")
     rows = [("source", redacted(source)), *effective(settings)]
+    width = max(len(key) for key, _ in rows)
     for key, value in rows:
-        print(f"  {key:<26} {value}")
+        print(f"  {key:<{width}} {value}")
     for note in settings.notes:
         print(f"  note: {note}")
     print("starting Spark ...", flush=True)
@@ -301,7 +319,8 @@ def _encode(arguments: argparse.Namespace) -> int:
 def _bench(arguments: argparse.Namespace) -> int:
     if arguments.name not in BENCHMARKS:
         raise UsageError(f"unknown benchmark {arguments.name!r}; known: {', '.join(BENCHMARKS)}")
-    figures = run_bench(arguments.name, Path(arguments.data_dir), _pairs("--set", arguments.set))
+    parameters = _pairs("--set", arguments.set) | _flags(arguments.rest)
+    figures = run_bench(arguments.name, Path(arguments.data_dir), parameters)
     for key, value in figures.items():
         print(f"  {key:<28} {value:.4g}" if isinstance(value, float) else f"  {key:<28} {value}")
     if arguments.json:

@@ -26,18 +26,26 @@ from tidegate.format import protocol
 from tidegate.format.changes import Rows, Splitter, TableRules
 from tidegate.format.declared import declared_layout
 from tidegate.format.given import given_value
+from tidegate.format.json_values import read_json
 from tidegate.format.layout import DataKey, data_path, date_text, index_path, schema_path
 from tidegate.format.tables import Column, Layout, schema_checksum, schema_file_text
 from tidegate.settings import Settings
 
 _SIDES = {INSERT: ("after",), UPDATE: ("before", "after"), DELETE: ("before",)}
-_DOCUMENT = ("schema", "table", "table_id", "partition_of", "version", "columns", "rows", "query", "type")
+_NEEDED = {"schema": str, "table": str, "columns": list}
+_OPTIONAL = {"table_id": int, "partition_of": int, "version": int, "query": str, "type": int}
+_DOCUMENT = {**_NEEDED, "rows": list, **_OPTIONAL}
 _ROW = ("kind", "commit_ts", "start_ts", "before", "after")
+_MOST = (1 << 63) - 1
+_KINDS = {str: "a text", list: "a list", int: f"a whole number from 0 to {_MOST}"}
 
 
 @dataclass(frozen=True)
 class Document:
-    """One table and changes of it; `partition_of` is the logical table's id if this is a partition."""
+    """One table and changes of it; `partition_of` is the logical table's id if this is a partition.
+
+    A database has table "", no columns and no rows.
+    """
 
     schema: str
     table: str
@@ -51,17 +59,32 @@ class Document:
 
 
 def read_document(text: str) -> Document:
+    found = _read_object(text)
+    _refuse_unknown(found, tuple(_DOCUMENT), "the input")
+    for name in [*_NEEDED, *(name for name in _DOCUMENT if name in found)]:
+        if not _is(found.get(name), _DOCUMENT[name]):
+            raise BadEvents(f"the input needs a field {name!r} that is {_KINDS[_DOCUMENT[name]]}")
+    layout = declared_layout([_column(entry, at) for at, entry in enumerate(found["columns"], start=1)])
+    rows = [_change(row, at, layout) for at, row in enumerate(found.get("rows", []), start=1)]
+    rest = {name: found[name] for name in _OPTIONAL if name in found}
+    if not found["table"] and (layout.columns or rows):
+        raise BadEvents('the table "" stands for a database, which has no columns and no rows: name the table')
+    return Document(_name(found, "schema"), _name(found, "table"), layout, rows, **rest)
+
+
+def _read_object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text, parse_float=Decimal)
+        found = read_json(text)
+        json.dumps(found, ensure_ascii=False, default=str).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as exc:
+        raise BadEvents(
+            f"the input has half of a surrogate pair, {exc.object[exc.start]!r}, which is no letter"
+        ) from exc
     except ValueError as exc:
         raise BadEvents(f"the input is no JSON: {exc}") from exc
     if not isinstance(found, dict):
         raise BadEvents('the input must be one JSON object with "schema", "table", "columns" and "rows"')
-    _refuse_unknown(found, _DOCUMENT, "the input")
-    layout = declared_layout([_column(entry) for entry in _needed(found, "columns", list)])
-    rows = [_change(row, at, layout) for at, row in enumerate(found.get("rows", []), start=1)]
-    rest = {key: found[key] for key in ("table_id", "partition_of", "version", "query", "type") if key in found}
-    return Document(_needed(found, "schema", str), _needed(found, "table", str), layout, rows, **rest)
+    return found
 
 
 def _refuse_unknown(found: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
@@ -69,16 +92,30 @@ def _refuse_unknown(found: Mapping[str, Any], known: tuple[str, ...], where: str
         raise BadEvents(f"{where} has the unknown field {min(unknown)!r}; known: {', '.join(known)}")
 
 
-def _needed(found: Mapping[str, Any], name: str, kind: type) -> Any:
-    if not isinstance(found.get(name), kind):
-        raise BadEvents(f"the input needs a field {name!r} that is a {'list' if kind is list else 'text'}")
-    return found[name]
+def _is(value: object, kind: type) -> bool:
+    if kind is int:
+        return type(value) is int and 0 <= value <= _MOST
+    return isinstance(value, kind)
 
 
-def _column(entry: Any) -> str | Column:
+def _name(found: Mapping[str, Any], field: str) -> str:
+    name = str(found[field])
+    if (not name and field == "schema") or any("\udc80" <= char <= "\udcff" for char in name):
+        raise BadEvents(f"the field {field!r} must be a name in UTF-8, not {name!r}")
+    return name
+
+
+def _column(entry: Any, number: int) -> str | Column:
     if isinstance(entry, str):
         return entry
-    return Layout.from_json(json.dumps({"columns": [entry]}, default=float)).columns[0]
+    try:
+        return Layout.from_json(json.dumps({"columns": [entry]}, default=_number)).columns[0]
+    except BadEvents as exc:
+        raise BadEvents(f"column {number} must be a SQL definition or an object: {exc}") from exc
+
+
+def _number(value: Decimal) -> float:
+    return float(value)
 
 
 def _change(row: Any, number: int, layout: Layout) -> dict[str, Any]:
@@ -86,11 +123,24 @@ def _change(row: Any, number: int, layout: Layout) -> dict[str, Any]:
     if not isinstance(row, dict) or row.get("kind") not in ROW_KINDS:
         raise BadEvents(f"{where} must be an object whose kind is one of {', '.join(ROW_KINDS)}")
     _refuse_unknown(row, _ROW, where)
-    sides = {side: _values(row.get(side), layout, f"{where}, `{side}`") for side in _SIDES[row["kind"]]}
-    ts = row.get("commit_ts", 1)
-    if type(ts) is not int or not 0 <= ts < 1 << 63:
-        raise BadEvents(f"{where} has the commit_ts {ts!r}; it must be a whole number of 63 bits")
-    return {"kind": row["kind"], "commit_ts": ts, "start_ts": row.get("start_ts", ts), "seq": number, **sides}
+    kind = row["kind"]
+    if surplus := [side for side in ("before", "after") if side not in _SIDES[kind] and row.get(side) is not None]:
+        raise BadEvents(f"{where}, of kind {kind}, has no `{surplus[0]}`: leave it out")
+    sides = {side: _values(row.get(side), layout, f"{where}, `{side}`") for side in _SIDES[kind]}
+    commit_ts = _ts(row, "commit_ts", 1, where)
+    return {
+        "kind": kind,
+        "commit_ts": commit_ts,
+        "start_ts": _ts(row, "start_ts", commit_ts, where),
+        "seq": number,
+    } | sides
+
+
+def _ts(row: Mapping[str, Any], name: str, otherwise: int, where: str) -> int:
+    ts = row.get(name, otherwise)
+    if not _is(ts, int):
+        raise BadEvents(f"{where} has the {name} {ts!r}; it must be {_KINDS[int]}")
+    return int(ts)
 
 
 def _values(given: Any, layout: Layout, where: str) -> list[bytes | None]:
@@ -103,8 +153,15 @@ def _values(given: Any, layout: Layout, where: str) -> list[bytes | None]:
     if missing := [name for name in names if name not in given]:
         raise BadEvents(f"{where} has no value for column {missing[0]!r}; NULL is written null")
     if unknown := given.keys() - {column.name for column in layout.columns}:
-        raise BadEvents(f"{where} has a value for {min(unknown)!r}, which is no column")
-    return [given_value(column, given[column.name]) for column in layout.stored]
+        raise BadEvents(f"{where} has a value for {min(unknown)!r}, which is no column; known: {', '.join(names)}")
+    return [_value(column, given[column.name], where) for column in layout.stored]
+
+
+def _value(column: Column, value: object, where: str) -> bytes | None:
+    try:
+        return given_value(column, value)
+    except BadEvents as exc:
+        raise BadEvents(f"{where}: {exc}") from exc
 
 
 def data_bytes(document: Document, settings: Settings, now_ms: int) -> bytes:
@@ -134,21 +191,42 @@ def _events(document: Document) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([table | row for row in document.rows], schema=EVENTS)
 
 
+def _target(document: Document, settings: Settings) -> tuple[str, str]:
+    """The names on storage."""
+    rules = settings.rules
+    if not document.table:
+        return rules.routes.target(document.schema, "")
+    return TableRules(rules).target(document.schema, document.table)
+
+
 def schema_text(document: Document, settings: Settings) -> str:
-    """The schema file of this table."""
-    names = TableRules(settings.rules).target(document.schema, document.table)
+    """The schema file of this table or database."""
     return schema_file_text(
-        *names, document.version, document.layout, document.query, document.type, settings.output_column_id
+        *_target(document, settings),
+        document.version,
+        document.layout,
+        document.query,
+        document.type,
+        settings.output_column_id,
     )
 
 
 def paths(document: Document, settings: Settings, moment: datetime) -> Iterator[tuple[str, str]]:
     """Where schema file, first data file and index of this table stand, if they are written at this moment."""
-    schema, table = TableRules(settings.rules).target(document.schema, document.table)
+    schema, table = _target(document, settings)
     options, table_id = settings.paths, document.table_id
     checksum = schema_checksum(schema, table, document.layout, settings.output_column_id)
-    yield "schema", schema_path(schema, table, document.version, checksum, options, table_id)
+    yield "schema", schema_path(schema, table, document.version, checksum, options, _schema_file_id(document))
+    if not table:
+        return
     date = date_text(moment, settings.date_separator)
     key = DataKey(schema, table, document.version, table_id, document.partition_of not in (None, table_id), date)
     yield "data", data_path(key, 1, options)
     yield "index", index_path(key, options)
+
+
+def _schema_file_id(document: Document) -> int:
+    """A DDL writes the schema file of the whole table; without one the file comes with a partition's rows."""
+    if document.type == 0 or document.partition_of is None:
+        return document.table_id
+    return document.partition_of

@@ -14,12 +14,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.bench import BENCHMARKS, hot_table, run_bench, throughput, wake
+from tidegate.bench import BENCHMARKS, encode, hot_table, run_bench, throughput, wake
 from tidegate.bench.feed import Ended, Feed
 from tidegate.bench.figures import MIB, mib_s, percentile, read_parameters
 from tidegate.bench.memory import CpuMeter, MemorySampler, process_tree, ram_tier_bytes, tree_bytes
 from tidegate.errors import BadSetting, TidegateError
 from tidegate.events import INSERT, LAYOUT, RESOLVED, UPDATE
+from tidegate.format.csv import CsvOptions
 from tidegate.sources import open_source
 
 FEW = throughput.Parameters(tables=2, events=4_000, rows=1_000)
@@ -114,7 +115,7 @@ def test_parameters_take_what_is_given_and_keep_the_rest() -> None:
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_benchmark_refuses_an_unknown_parameter_before_it_starts(name: str, tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match=r"unknown parameter 'tabels' .* known: .*file-size"):
+    with pytest.raises(BadSetting, match=r"unknown parameter 'tabels' .* known: "):
         run_bench(name, tmp_path, {"tabels": "4"})
     assert list(tmp_path.iterdir()) == []
 
@@ -162,6 +163,19 @@ def test_what_an_interrupted_preparation_left_is_not_taken_for_the_input(tmp_pat
     assert not left.exists()
 
 
+def test_the_encode_benchmark_gives_its_figures_and_checks_its_own_output(tmp_path: Path) -> None:
+    figures = encode.run(tmp_path, {"rows": "300", "batch": "100", "repeats": "1"})
+    wanted = {"csv_mib_s_core", "canal_json_mib_s_core", "mixed_types_csv_mib_s_core"}
+    assert wanted | {"csv_ratio_to_stdlib", "json_ratio_to_orjson"} <= figures.keys()
+    assert all(isinstance(figure, float) and figure > 0 for figure in figures.values())
+
+
+def test_the_encode_benchmark_refuses_a_library_that_writes_other_bytes() -> None:
+    rows = encode.sysbench_rows(encode.Parameters(rows=10))
+    with pytest.raises(TidegateError, match="writes other bytes"):
+        encode.compare("csv", "csv", rows, CsvOptions(), lambda texts, _: ([], lambda _: b"other"), 1)
+
+
 def a_pair(seconds: float, native_seconds: float, sizes: tuple[int, ...] = ()) -> throughput.Pair:
     ended = Ended(seconds, 2.0, landed_rows=10, landed_bytes=100 * MIB, size_flushed=sizes)
     return throughput.Pair(ended, throughput.Written(native_seconds, 3.0, 10, 90 * MIB))
@@ -201,9 +215,9 @@ def test_a_side_that_lost_a_row_is_refused() -> None:
 
 def test_two_sides_that_wrote_different_bytes_are_refused() -> None:
     native = throughput.Written(1.0, 1.0, lines=5, bytes=200)
-    throughput.check_same(250, native)  # ten quotes a line: three names and two texts
+    throughput.check_same(250, native, "csv")  # ten quotes a line: three names and two texts
     with pytest.raises(TidegateError, match="did not write the same"):
-        throughput.check_same(251, native)
+        throughput.check_same(251, native, "csv")
 
 
 # -- wake --------------------------------------------------------------------------------------------------------------

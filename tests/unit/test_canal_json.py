@@ -189,6 +189,27 @@ def test_both_protocols_stand_behind_one_door() -> None:
     assert lines == encoded([insert(b"1")], A)
 
 
+DOCUMENTED = """
+{"id":0,"database":"shop","table":"items","pkNames":["id"],"isDdl":false,"type":"UPDATE","es":1716595769751,
+"ts":1663572946034,"sql":"","sqlType":{"id":4,"name":12,"price":8,"photo":2004},
+"mysqlType":{"id":"int(10) unsigned","name":"varchar(20)","price":"double","photo":"blob"},
+"old":[{"name":"tea \\u003chot\\u003e","price":"1000000"}],
+"data":[{"id":"7","name":"tea \\"cold\\"","price":null,"photo":"\x89P\\n"}],
+"_tidb":{"commitTs":449995281465737220}}
+"""
+
+
+def test_the_example_of_the_format_page_is_written_like_that() -> None:
+    columns = Layout((declared("id", "int unsigned", pk=True), declared("name", "varchar(20)"),
+                      declared("price", "double"), declared("photo", "blob")))  # fmt: skip
+    one = update(
+        [b"7", b"tea <hot>", b"1e6", b"\x89P\n"], [b"7", b'tea "cold"', None, b"\x89P\n"],
+        schema_name="shop", table_name="items", commit_ts=TS,
+    )  # fmt: skip
+    (line,) = encoded([one], columns, replace(EXTENDED, content_compatible=True))
+    assert line == DOCUMENTED.replace("\n", "").encode() + b"\r\n"
+
+
 # Values -------------------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +255,15 @@ def test_a_line_separator_cut_by_a_value_boundary_is_two_bad_ends() -> None:
 def test_a_replacement_character_that_the_value_holds_is_left_alone() -> None:
     (line,) = encoded([insert("\ufffd".encode())], layout("text"))
     assert b'"c0":"\xef\xbf\xbd"' in line
+
+
+def test_a_null_shows_nothing_of_the_bytes_that_its_buffer_still_holds() -> None:
+    bits, ends, held = (pa.py_buffer(part) for part in (b"\x02", np.array([0, 3, 5], np.int32), b'a"bde'))
+    values = pa.Array.from_buffers(pa.binary(), 2, [bits, ends, held])
+    rows = batch([insert(b"", b"")])
+    rows = rows.set_column(rows.schema.get_field_index("after"), "after", pa.ListArray.from_arrays([0, 2], values))
+    (line,) = encode(rows, np.arange(1), layout("text", "text"), DEFAULT).to_pylist()
+    assert line.endswith(b'"data":[{"c0":null,"c1":"de"}]}\r\n')
 
 
 # Types --------------------------------------------------------------------------------------------------------------

@@ -46,16 +46,26 @@ def batch(events: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(events, EVENTS)
 
 
+ELEMS = {"enum": ("a,", "b", '"c"', "d\\\n", ""), "set": ("x", "y", 'z"', "\\")}
+
+
 def layout(*types: str) -> Layout:
     columns = [
-        Column(f"c{i}", kind.removeprefix("binary "), binary=kind.startswith("binary ")) for i, kind in enumerate(types)
+        Column(f"c{i}", kind.removeprefix("binary "), binary=kind.startswith("binary "), elems=ELEMS.get(kind, ()))
+        for i, kind in enumerate(types)
     ]
     return Layout(tuple(columns))
 
 
-def encoded(events: list[dict[str, Any]], columns: Layout, options: CsvOptions = DEFAULT) -> list[bytes]:
-    found: list[bytes] = encode(batch(events), np.arange(len(events)), columns, options).to_pylist()
-    return found
+def encoded(
+    events: list[dict[str, Any]],
+    columns: Layout,
+    options: CsvOptions = DEFAULT,
+    selected: tuple[int, ...] | None = None,
+) -> list[bytes]:
+    found = encode(batch(events), np.arange(len(events)), columns, options, selected)
+    found.validate(full=True)
+    return list(found.to_pylist())
 
 
 TEXT, TEXTS = layout("varchar"), layout("varchar", "varchar")
@@ -88,6 +98,10 @@ def test_quotes_inside_a_text_are_doubled_and_nothing_else_is_touched(text: byte
         ("***", b"abc****d**", b"abc\\*\\*\\**d**"),
         ("?", b"abc\\def?ghi\\r\\n", b"abc\\\\def\\?ghi\\\\r\\\\n"),
         ("n", b"n\n", b"\\n\\n"),
+        ("\\", b"a\\b", b"a\\\\b"),
+        ("\\,", b"a\\\\,b,\\", b"a\\\\\\\\\\,b,\\\\"),
+        ("a\\", b"aa\\\\a\\", b"a\\a\\\\\\\\\\a\\\\"),
+        ("é", "xéy".encode(), b"x\\\xc3\\\xa9y"),
     ],
 )
 def test_without_a_quote_a_text_is_escaped_by_backslashes(delimiter: str, text: bytes, escaped: bytes) -> None:
@@ -198,6 +212,10 @@ def test_an_update_and_a_delete_with_old_rows_and_no_commit_ts() -> None:
         ("bigint", b"18446744073709551615", b"18446744073709551615"),
         ("float", b"3.14", b"3.14"),
         ("double", b"1.234567e+06", b"1.234567e+06"),
+        ("double", b"1234567.0", b"1.234567e+06"),
+        ("float", b"16777216", b"1.6777216e+07"),
+        ("double", b"16777216.50", b"1.67772165e+07"),
+        ("double", b"-0", b"-0"),
         ("bit", b"683", b"683"),
         ("year", b"1970", b"1970"),
         ("decimal", b"129012.1230000", b'"129012.1230000"'),
@@ -206,14 +224,22 @@ def test_an_update_and_a_delete_with_old_rows_and_no_commit_ts() -> None:
             (f"binary {kind}", b"hello world", b'"aGVsbG8gd29ybGQ="')
             for kind in ("tinytext", "mediumtext", "text", "longtext", "varchar", "var_string", "char")
         ],
-        ("enum", b"a,", b'"a,"'),
-        ("set", b"", b'""'),
+        ("enum", b"1", b'"a,"'),
+        ("enum", b"3", b'"""c"""'),
+        ("set", b"0", b'""'),
+        ("set", b"7", b'"x,y,z"""'),
         ("date", b"2000-01-01", b'"2000-01-01"'),
         ("datetime", b"0000-00-00 00:00:00", b'"0000-00-00 00:00:00"'),
         ("timestamp", b"1973-12-30 15:30:00", b'"1973-12-30 15:30:00"'),
         ("time", b"-838:59:59.000", b'"-838:59:59.000"'),
-        ("json", b'{"a": [true, null]}', b'"{""a"": [true, null]}"'),
-        ("vector", b"[1,0.5]", b'"[1,0.5]"'),
+        ("time", b"05:06:07", b'"05:06:07"'),
+        ("datetime", b"2015-12-20 23:58:58", b'"2015-12-20 23:58:58"'),
+        (
+            "json",
+            b'{"a": [true, null, 1.0, "x"], "b": 1}',
+            b'"{""a"": [true, null, 1.0, ""x""], ""b"": 1}"',
+        ),
+        ("vector", b"[1,0.5,10000000000]", b'"[1,0.5,10000000000]"'),
     ],
 )
 def test_numbers_stand_bare_and_every_other_type_is_quoted(kind: str, text: bytes, shown: bytes) -> None:
@@ -231,6 +257,16 @@ def test_binary_values_can_be_hex() -> None:
 def test_base64_text_is_not_escaped_by_accident_when_the_quote_is_one_of_its_letters() -> None:
     line = encoded([insert(b"hello world")], layout("binary text"), CsvOptions(quote="G"))
     assert line == [b"GIG,GtG,GtestG,GaGGVsbGG8gd29ybGGQ=G\r\n"]
+
+
+def test_an_op_is_a_text_like_any_other() -> None:
+    assert encoded([insert(b"1")], layout("int"), CsvOptions(quote="I")) == [b"IIII,ItI,ItestI,1\r\n"]
+    assert encoded([insert(b"1")], layout("int"), CsvOptions(quote="", delimiter="I")) == [b"\\IItItestI1\r\n"]
+
+
+def test_numbers_flags_and_null_are_never_quoted_or_escaped() -> None:
+    options = CsvOptions(quote="", delimiter="1", null="1\\", terminator="", output_old_value=True)
+    assert encoded([insert(b"11", None)], layout("int", "varchar"), options) == [b"I1t1test1false11111\\"]
 
 
 def test_a_quote_in_a_name_is_doubled() -> None:
@@ -269,6 +305,70 @@ def test_virtual_columns_have_no_value_in_any_line() -> None:
     assert encoded([insert(b"1", b"2")], columns) == [b'"I","t","test",1,2\r\n']
 
 
+def test_the_documented_example_has_these_bytes() -> None:
+    orders = Layout(
+        (
+            Column("id", "int", pk=True),
+            Column("note", "varchar"),
+            Column("price", "double"),
+            Column("state", "enum", elems=("new", "paid")),
+            Column("tags", "set", elems=("a", "b", "c")),
+            Column("photo", "text", binary=True),
+        )
+    )
+    first: Values = [b"7", b'a "b"', b"1500000.50", b"1", b"5", b"\0\1"]
+    second: Values = [b"7", None, b"0.5", b"2", b"0", b"\0\1"]
+    where = {"schema_name": "shop", "table_name": "orders"}
+    events = [insert(*first, **where), update(first, second, **where), delete(*second, **where)]
+    assert encoded(events, orders) == [
+        b'"I","orders","shop",7,"a ""b""",1.5000005e+06,"new","a,c","AAE="\r\n',
+        b'"U","orders","shop",7,\\N,0.5,"paid","","AAE="\r\n',
+        b'"D","orders","shop",7,\\N,0.5,"paid","","AAE="\r\n',
+    ]
+    assert encoded(events, orders, CsvOptions(quote="", delimiter="|", binary_encoding="hex")) == [
+        b'I|orders|shop|7|a "b"|1.5000005e+06|new|a,c|0001\r\n',
+        b"U|orders|shop|7|\\N|0.5|paid||0001\r\n",
+        b"D|orders|shop|7|\\N|0.5|paid||0001\r\n",
+    ]
+
+
+# Selected columns ---------------------------------------------------------------------------------------------------
+
+SECRET = Layout(
+    (Column("id", "int"), Column("v", "int", virtual=True), Column("visible", "varchar"), Column("s", "text"))
+)
+
+
+def test_a_column_selector_hides_values_in_every_line_and_in_the_header() -> None:
+    events = [
+        update([b"1", b"visible-before", b"secret-before"], [b"1", b"visible-after", b"secret-after"]),
+        delete(b"2", b"delete-visible", b"delete-secret"),
+    ]
+    assert encoded(events, SECRET, replace(LF, output_old_value=True), (0, 1)) == [
+        b'"D","t","test",true,1,"visible-before"\n"I","t","test",true,1,"visible-after"\n',
+        b'"D","t","test",false,2,"delete-visible"\n',
+    ]
+    assert header(SECRET, replace(LF, output_field_header=True), (0, 2)).endswith(b"$schema,id,s\n")
+
+
+def test_a_line_of_selected_columns_reads_back() -> None:
+    data = b'"I","t","test",433305438660591626,1,"visible-value"\n'
+    assert decode(data, SECRET, LF_TS, (0, 1))[0].values == (b"1", b"visible-value")
+    with pytest.raises(BadEvents, match="no line of 3 columns"):
+        decode(data, SECRET, LF_TS)
+
+
+def test_a_bad_value_in_a_hidden_column_does_no_harm() -> None:
+    assert encoded([insert(b"7", b"0")], layout("int", "enum"), DEFAULT, (0,)) == [b'"I","t","test",7\r\n']
+
+
+def test_a_selector_that_leaves_no_column_is_refused() -> None:
+    with pytest.raises(BadEvents, match="none selected"):
+        encoded([insert(b"1")], layout("int"), DEFAULT, ())
+    with pytest.raises(BadEvents, match="none selected"):
+        decode(b'"I","t","s"\r\n', layout("int"), DEFAULT, ())
+
+
 # Order, slices, many tables -----------------------------------------------------------------------------------------
 
 
@@ -305,6 +405,16 @@ def test_kinds_may_be_mixed_and_each_takes_its_own_side() -> None:
 def test_every_row_may_have_a_table_of_its_own() -> None:
     events = [insert(b"1", table_name=f"t{i}", schema_name=f"s{i % 7}") for i in range(1000)]
     assert encoded(events, layout("int")) == [b'"I","t%d","s%d",1\r\n' % (i, i % 7) for i in range(1000)]
+
+
+def test_a_column_without_anything_special_is_shown_as_it_is_among_columns_that_have_some() -> None:
+    columns = layout("json", "varchar", "date", "text", "int")
+    events = [insert(b'{"a": 1}', b"x", b"2000-01-01", b'"' if i == 4999 else b"y", b"1") for i in range(5000)]
+    lines = encoded(events, columns)
+    assert set(lines[:-1]) == {b'"I","t","test","{""a"": 1}","x","2000-01-01","y",1\r\n'}
+    assert lines[-1] == b'"I","t","test","{""a"": 1}","x","2000-01-01","""",1\r\n'
+    twice = encode(batch(events[-2:]), np.array([1, 0, 1]), columns, DEFAULT).to_pylist()
+    assert twice == [lines[-1], lines[-2], lines[-1]]
 
 
 # Events that break their contract -----------------------------------------------------------------------------------
@@ -348,9 +458,33 @@ def test_a_missing_name_is_named(name: str) -> None:
         encoded([insert(b"1"), insert(b"1", **{name: None})], layout("int"))
 
 
+def test_a_commit_ts_must_be_there_to_be_shown() -> None:
+    assert encoded([insert(b"1", commit_ts=None)], layout("int")) == [b'"I","t","test",1\r\n']
+    with pytest.raises(BadEvents, match="without commit-ts"):
+        encoded([insert(b"1", commit_ts=None)], layout("int"), LF_TS)
+
+
 def test_an_event_that_is_no_row_is_refused() -> None:
     with pytest.raises(BadEvents, match="'resolved'"):
         encoded([insert(b"1"), event("resolved", None)], layout("int"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "sentence"),
+    [
+        ("enum", b"0", "0 is the number of no element; there are 1 to 5"),
+        ("enum", b"6", "6 is the number of no element"),
+        ("enum", b"b", "'b' is no unsigned 64-bit number"),
+        ("set", b"16", "the mask 16 has a bit beyond the 4 elements"),
+        ("set", b"-1", "'-1' is no unsigned 64-bit number"),
+        ("double", b"1e400", "'1e400' is beyond the largest 64-bit float"),
+        ("float", b"x", "'x' is no 32-bit float"),
+    ],
+)
+def test_a_value_that_its_column_cannot_have_is_named(kind: str, value: bytes, sentence: str) -> None:
+    good = [insert(b"1", table_name="good"), insert(None, table_name="good")]
+    with pytest.raises(BadEvents, match=f"test.t, commit-ts {TS}, column 'c0': {sentence}"):
+        encoded([*good, insert(value)], layout(kind))
 
 
 def test_a_layout_without_columns_is_refused() -> None:
@@ -368,7 +502,6 @@ def test_a_layout_without_columns_is_refused() -> None:
         {"delimiter": "FE", "quote": "E"},
         {"delimiter": ""},
         {"delimiter": "||||"},
-        {"delimiter": "\\", "quote": ""},
         {"binary_encoding": "invalid"},
     ],
 )
@@ -435,26 +568,150 @@ def test_a_file_must_begin_with_its_header() -> None:
         decode(b'"I","t","s","x"\r\n', TEXT, options)
 
 
-def test_bad_base64_is_refused_and_lines_without_end_cannot_be_read() -> None:
-    with pytest.raises(BadEvents, match="'c0' is no base64 text"):
-        decode(b'"I","t","s","a"\r\n', layout("binary text"), DEFAULT)
-    with pytest.raises(BadSetting, match="terminator"):
-        decode(b"", TEXT, CsvOptions(terminator=""))
+@pytest.mark.parametrize(
+    ("kind", "field", "sentence"),
+    [
+        ("binary text", b'"a"', "'c0' is no base64 text"),
+        ("binary text", b'"aGV="', "is no base64 text as it is written"),
+        ("double", b"3.140", "b'3.140' is not the shortest form"),
+        ("double", b"1000000", "b'1000000' is not the shortest form"),
+        ("double", b"1e+400", "beyond the largest"),
+        ("double", b"e", "is no 64-bit float"),
+        ("int", b"1.5", "no line of 1 columns"),
+        ("int", b"", "no line of 1 columns"),
+        ("enum", b'"e"', "is no element of the enum"),
+        ("set", b'"y,x"', "is no list of elements"),
+        ("set", b'"x,x"', "is no list of elements"),
+        ("set", b'"x,"', "is no list of elements"),
+    ],
+)
+def test_a_value_that_encoding_never_writes_is_refused(kind: str, field: bytes, sentence: str) -> None:
+    with pytest.raises(BadEvents, match=sentence):
+        decode(b'"I","t","s",' + field + b"\r\n", layout(kind), DEFAULT)
+
+
+@pytest.mark.parametrize("field", [b"\\a", b"\\", b"a\\\r\n", b"[*", b"\\[*]", b"\\[\\*", b"\xff\\N"])
+def test_an_escape_that_encoding_never_writes_is_refused(field: bytes) -> None:
+    options = CsvOptions(quote="", delimiter="[*]")
+    data = b"I[*]t[*]s[*]" + field + b"\r\n"
+    if field == b"[*":  # half a delimiter is a text
+        assert decode(data, TEXT, options)[0].values == (b"[*",)
+        return
+    with pytest.raises(BadEvents):
+        decode(data, TEXT, options)
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        b'"U","t","s",7,true',
+        b'"X","t","s",7,false',
+        b'"I","t","s",07,false',
+        b'"I","t","s",9223372036854775808,false',
+        b'"I","t\xff","s",7,false',
+        b'"I","t","s",7,maybe',
+        b'"I","t","s",7,true',
+        b'"D","t","s",7,true',
+    ],
+)
+def test_a_line_begins_as_encoding_writes_it_or_is_refused(lead: bytes) -> None:
+    with pytest.raises(BadEvents):
+        decode(lead + b",1\n", layout("int"), replace(LF_TS, output_old_value=True))
+
+
+@pytest.mark.parametrize("lead", [b"\\I,t,s", b"I,\\t,s", b"I,t,\\s", b"ID,t,s", b",t,s", b"I,\xff,s"])
+def test_names_are_escaped_as_encoding_does_it_or_refused(lead: bytes) -> None:
+    with pytest.raises(BadEvents):
+        decode(lead + b",1\r\n", layout("int"), CsvOptions(quote=""))
+
+
+def test_an_old_row_and_its_new_row_belong_together() -> None:
+    options = replace(LF_TS, output_old_value=True)
+    old, new, other = b'"D","t","s",7,true,1\n', b'"I","t","s",7,true,2\n', b'"I","t","s",8,true,2\n'
+    assert [line.op for line in decode(old + new, layout("int"), options)] == ["D", "I"]
+    for data in (old + other, old + old, new + old):
+        with pytest.raises(BadEvents):
+            decode(data, layout("int"), options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        (TEXT, CsvOptions(quote="", null="NULL")),
+        (TEXT, CsvOptions(quote="", null="")),
+        (TEXTS, CsvOptions(quote="", null="a,b")),
+        (TEXT, CsvOptions(null='"x"')),
+        (layout("int"), CsvOptions(null="5")),
+        (layout("int", "int"), CsvOptions(null="5,5")),
+        (layout("double"), CsvOptions(null="NaN")),
+        (layout("set"), CsvOptions(quote="", null="x")),
+    ],
+)
+def test_a_null_text_that_could_be_a_value_is_refused_where_it_occurs(columns: Layout, options: CsvOptions) -> None:
+    data = encoded([insert(*[None for _ in columns.stored])], columns, options)[0]
+    with pytest.raises(BadEvents):
+        decode(data, columns, options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        (TEXT, CsvOptions(null="")),
+        (TEXT, CsvOptions(null="NULL")),
+        (layout("int", "double"), CsvOptions(quote="", null="")),
+        (layout("double"), CsvOptions(null="-")),
+        (layout("enum"), CsvOptions(quote="", null="NULL")),
+    ],
+)
+def test_a_null_text_that_is_no_value_of_its_column_reads_back(columns: Layout, options: CsvOptions) -> None:
+    data = encoded([insert(*[None for _ in columns.stored])], columns, options)[0]
+    assert set(decode(data, columns, options)[0].values) == {None}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        CsvOptions(terminator=""),
+        CsvOptions(terminator='"'),
+        CsvOptions(terminator="0"),
+        CsvOptions(delimiter="1"),
+        CsvOptions(delimiter="-"),
+        CsvOptions(quote="", terminator="|"),
+        CsvOptions(quote="", delimiter="\\"),
+        CsvOptions(quote="", delimiter="|n"),
+        CsvOptions(quote="", delimiter="||"),
+        CsvOptions(quote="", delimiter="|*|"),
+    ],
+)
+def test_options_under_which_lines_have_no_certain_end_cannot_be_read(options: CsvOptions) -> None:
+    with pytest.raises(BadSetting):
+        decode(b"", TEXT, options)
+
+
+@pytest.mark.parametrize("junk", [b'"', b'""', b"\\", b"\\a", b"a", b"[", b"[*", b"\\N", b"\\N[*]", b"1", b"-"])
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_long_junk_is_refused_at_once(junk: bytes, quote: str) -> None:
+    columns = layout(*["varchar", "int", "double"] * 20)
+    with pytest.raises(BadEvents):
+        decode(junk * 200_000, columns, CsvOptions(delimiter="[*]", quote=quote))
 
 
 # Laws ---------------------------------------------------------------------------------------------------------------
 
-NUMERIC = ("int", "bigint", "bit", "year", "double")
-TYPES = (*NUMERIC, "char", "varchar", "json", "decimal", "binary text", "binary char")
+SHOWN = {b"1e6": b"1e+06", b"3.140": b"3.14", b".00001": b"1e-05", b"1234567.5": b"1.2345675e+06", b"-7.0": b"-7"}
+SHOWN |= {text: text for text in (b"0.5", b"-0", b"12", b"1e-07", b"1e+21", b"NaN", b"+Inf")}
+NUMERIC = ("int", "bigint", "bit", "year")
+STRINGS = ("char", "varchar", "json", "decimal", "binary text", "binary char", "date", "vector")
+TYPES = (*NUMERIC, *STRINGS, "float", "double", "enum", "set")
 numbers = st.integers(-(10**19), 10**19).map(lambda number: b"%d" % number)
 texts = st.binary(max_size=12) | st.text(st.sampled_from("\"',|[*]\\\r\nNnr~ é"), max_size=12).map(str.encode)
 names = st.text(st.sampled_from("ab\"',|*\\\r\n é"), min_size=1, max_size=6)
 csv_options = st.builds(
     CsvOptions,
-    delimiter=st.sampled_from([",", "|", "\t", "[*]", "||"]),
+    delimiter=st.sampled_from([",", "|", "\t", "[*]", "é", "||", "\\", "\\*"]),
     quote=st.sampled_from(['"', "'", ""]),
-    null=st.sampled_from(["\\N", "~"]),
-    terminator=st.sampled_from(["\r\n", "\n"]),
+    null=st.sampled_from(["\\N", "~", ""]),
+    terminator=st.sampled_from(["\r\n", "\n", "|\n"]),
     include_commit_ts=st.booleans(),
     binary_encoding=st.sampled_from(["base64", "hex"]),
     output_old_value=st.booleans(),
@@ -462,10 +719,28 @@ csv_options = st.builds(
 )
 
 
+def readable(options: CsvOptions) -> CsvOptions:
+    """Without quotes only escapes tell a delimiter, an end and NULL from text."""
+    if options.quote:
+        return options
+    delimiter = "|" if options.delimiter in ("||", "\\", "\\*") else options.delimiter
+    return replace(options, null="\\N", terminator=options.terminator.lstrip("|"), delimiter=delimiter)
+
+
+def values_of(column: Column) -> st.SearchStrategy[bytes]:
+    if column.type in ("float", "double"):
+        return st.sampled_from(sorted(SHOWN))
+    if column.type == "enum":
+        return st.integers(1, len(column.elems)).map(lambda number: b"%d" % number)
+    if column.type == "set":
+        return st.integers(0, 2 ** len(column.elems) - 1).map(lambda mask: b"%d" % mask)
+    return texts if column.is_text else numbers
+
+
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[list[dict[str, Any]], Layout]:
     columns = layout(*draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=5)))
-    values = st.tuples(*(st.none() | (texts if column.is_text else numbers) for column in columns.columns)).map(list)
+    values = st.tuples(*(st.none() | values_of(column) for column in columns.columns)).map(list)
     tables = draw(st.lists(st.tuples(names, names), min_size=1, max_size=3))
 
     def one(kind: str) -> dict[str, Any]:
@@ -479,7 +754,7 @@ def changes(draw: st.DrawFn) -> tuple[list[dict[str, Any]], Layout]:
 
 
 def lines_of(one: dict[str, Any], options: CsvOptions) -> list[Line]:
-    """What an event says, line by line, without any text form."""
+    """What an event says, line by line, without any text form but that of floats."""
     kind, after, before = one["kind"], one["after"], one["before"]
     shown = {"insert": [("I", after)], "update": [("U", after)], "delete": [("D", before)]}[kind]
     if kind == "update" and options.output_old_value:
@@ -489,6 +764,12 @@ def lines_of(one: dict[str, Any], options: CsvOptions) -> list[Line]:
     return [Line(op, one["table_name"], one["schema_name"], ts, is_update, tuple(values)) for op, values in shown]
 
 
+def with_shown_floats(line: Line, columns: Layout) -> Line:
+    pairs = zip(line.values, columns.stored, strict=True)
+    values = (SHOWN[v] if v is not None and column.type in ("float", "double") else v for v, column in pairs)
+    return line._replace(values=tuple(values))
+
+
 def plain_text(line: Line, columns: Layout, options: CsvOptions) -> bytes:
     """The same line written the slow and obvious way, a byte at a time where it matters."""
     fields = [in_text(name.encode(), options) for name in (line.op, line.table, line.schema)]
@@ -496,17 +777,22 @@ def plain_text(line: Line, columns: Layout, options: CsvOptions) -> bytes:
         fields.append(b"%d" % line.commit_ts)
     if line.is_update is not None:
         fields.append(b"true" if line.is_update else b"false")
-    for value, column in zip(line.values, columns.stored, strict=True):
-        if value is None:
-            fields.append(options.null.encode())
-        elif not column.is_text:
-            fields.append(value)
-        elif column.is_bytes:
-            text = base64.b64encode(value) if options.binary_encoding == "base64" else value.hex().encode()
-            fields.append(in_text(text, options))
-        else:
-            fields.append(in_text(value, options))
+    fields += [plain_field(value, column, options) for value, column in zip(line.values, columns.stored, strict=True)]
     return options.delimiter.encode().join(fields) + options.terminator.encode()
+
+
+def plain_field(value: bytes | None, column: Column, options: CsvOptions) -> bytes:
+    if value is None:
+        return options.null.encode()
+    if not column.is_text:
+        return SHOWN[value] if column.type in ("float", "double") else value
+    if column.is_bytes:
+        value = base64.b64encode(value) if options.binary_encoding == "base64" else value.hex().encode()
+    elif column.type == "enum":
+        value = column.elems[int(value) - 1].encode()
+    elif column.type == "set":
+        value = ",".join(name for i, name in enumerate(column.elems) if int(value) >> i & 1).encode()
+    return in_text(value, options)
 
 
 def in_text(text: bytes, options: CsvOptions) -> bytes:
@@ -515,11 +801,12 @@ def in_text(text: bytes, options: CsvOptions) -> bytes:
         return quote + text.replace(quote, quote * 2) + quote
     out, i = b"", 0
     while i < len(text):
-        width = len(delimiter) if text.startswith(delimiter, i) else 1
-        for byte in (text[j : j + 1] for j in range(i, i + width)):
-            special = {b"\r": b"\\r", b"\n": b"\\n", b"\\": b"\\\\"}
-            out += special.get(byte, b"\\" + byte if width > 1 or byte == delimiter else byte)
-        i += width
+        if text.startswith(delimiter, i):
+            out += b"".join(b"\\%c" % byte for byte in delimiter)
+            i += len(delimiter)
+        else:
+            out += {b"\r": b"\\r", b"\n": b"\\n", b"\\": b"\\\\"}.get(text[i : i + 1], text[i : i + 1])
+            i += 1
     return out
 
 
@@ -535,10 +822,60 @@ def test_encoding_equals_the_plain_model_in_any_order(
     assert entries.to_pylist() == model
 
 
-@given(changes(), csv_options)
+@given(changes(), csv_options.map(readable))
 def test_decoding_undoes_encoding(found: tuple[list[dict[str, Any]], Layout], options: CsvOptions) -> None:
     events, columns = found
-    # Without quotes only the escape tells a text from NULL, so the null text must hold one.
-    options = options if options.quote else replace(options, null="\\N")
     data = header(columns, options) + b"".join(encoded(events, columns, options))
-    assert decode(data, columns, options) == [line for one in events for line in lines_of(one, options)]
+    lines = [with_shown_floats(line, columns) for one in events for line in lines_of(one, options)]
+    assert decode(data, columns, options) == lines
+
+
+def projected(values: Values | None, selected: tuple[int, ...]) -> Values | None:
+    return None if values is None else [values[i] for i in selected]
+
+
+@given(changes(), csv_options, st.data())
+def test_selecting_columns_is_encoding_a_table_that_has_only_them(
+    found: tuple[list[dict[str, Any]], Layout], options: CsvOptions, data: st.DataObject
+) -> None:
+    events, columns = found
+    places = st.lists(st.integers(0, len(columns.stored) - 1), min_size=1, unique=True)
+    selected = tuple(sorted(data.draw(places)))
+    fewer = Layout(columns.shown(selected))
+    less = [one | {side: projected(one[side], selected) for side in ("after", "before")} for one in events]
+    assert encoded(events, columns, options, selected) == encoded(less, fewer, options)
+    assert header(columns, options, selected) == header(fewer, options)
+
+
+def events_of(lines: list[Line], options: CsvOptions) -> list[dict[str, Any]]:
+    """The events that would be written as these lines."""
+    kinds, events = {"I": "insert", "U": "update", "D": "delete"}, []
+    old: Line | None = None
+    for line in lines:
+        more = {"schema_name": line.schema, "table_name": line.table, "commit_ts": line.commit_ts or 0}
+        values = list(line.values)
+        if old is not None:
+            events.append(update(list(old.values), values, **more))
+        elif not (line.is_update and line.op == "D"):
+            events.append(event(kinds[line.op], values, values, **more))
+        old = line if line.is_update and line.op == "D" else None
+    return events
+
+
+@given(changes(), csv_options.map(readable), st.data())
+def test_whatever_is_accepted_encodes_to_the_same_bytes(
+    found: tuple[list[dict[str, Any]], Layout], options: CsvOptions, data: st.DataObject
+) -> None:
+    events, columns = found
+    start = header(columns, options)
+    body = b"".join(encoded(events, columns, options))
+    for _ in range(data.draw(st.integers(1, 3))):
+        low, high = sorted(data.draw(st.tuples(*[st.integers(0, len(body))] * 2)))
+        special = st.sampled_from([b"\\", b'"', b"'", b",", b"|", b"0", b"-", b"=", b"\r\n", b"\n", b"\\N", b"\xff"])
+        other = data.draw(st.sampled_from([b"", body[low:high] * 2]) | texts | special)
+        body = body[:low] + other + body[min(high, low + data.draw(st.integers(0, 3))) :]
+    try:
+        lines = decode(start + body, columns, options)
+    except BadEvents:
+        return
+    assert b"".join(encoded(events_of(lines, options), columns, options)) == body

@@ -1,4 +1,4 @@
-"""`throughput`: the same prepared events through Tidegate and through Spark's own CSV writer.
+"""`throughput`: the same prepared events through Tidegate and through Spark's own writer.
 
 The input is made once: Parquet files of the events schema, 10 sysbench tables, inserts and then updates. Both sides
 write the same lines from it, in turns, in one warm JVM, each into an empty directory. Tidegate's time runs from the
@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tidegate.bench.feed import Ended, Feed, say, session
@@ -35,6 +35,7 @@ from tidegate.sources.sysbench import LAYOUT as TABLE
 _FILES = 16  # Parquet files of the input: a multiple of the tasks that read at once
 _ROUND_BYTES = 64 << 20  # what the workload hands out between two resolved marks
 _LINE_FEED = b"\n"
+_SQL_TYPES = {"int": 4, "char": 1}  # of the workload's columns
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Parameters:
     pairs: int = 3
     file_size: str = "64MiB"
     flush_interval: str = "30s"
+    protocol: str = "csv"
 
     def workload(self) -> str:
         query = {"tables": self.tables, "events": self.events, "rows": self.rows, "seed": 1}
@@ -86,7 +88,7 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
         feed = _tidegate(data_dir, wanted, events)
         with MemorySampler(ram_tiers=feed.ram_tier) as memory:  # not while it counts: looking costs a twentieth
             feed.run()
-        write_native(spark, events, _native_dir(data_dir))
+        write_native(spark, events, _native_dir(data_dir), wanted.protocol)
         pairs = [_measured(spark, data_dir, wanted, events, number) for number in range(wanted.pairs)]
         say("checking the last output against a replay of the input")
         check_rows("Tidegate", feed.check().rows, wanted.events)
@@ -124,7 +126,7 @@ def _measured(spark: SparkSession, data_dir: Path, wanted: Parameters, events: P
     """One run of each side, and the checks that cost little: both wrote every event, and the same."""
     say(f"pair {number + 1} of {wanted.pairs}: Tidegate, then Spark's writer")
     ours = _tidegate(data_dir, wanted, events).run()
-    theirs = write_native(spark, events, _native_dir(data_dir))
+    theirs = write_native(spark, events, _native_dir(data_dir), wanted.protocol)
     pair = Pair(ours, theirs)
     say(
         f"  Tidegate {ours.landed_mib_s:.0f} MiB/s ({ours.seconds:.1f} s, processors {ours.cpu_seconds:.1f} s), "
@@ -132,7 +134,7 @@ def _measured(spark: SparkSession, data_dir: Path, wanted: Parameters, events: P
     )
     check_rows("Tidegate", ours.landed_rows, wanted.events)
     check_rows("Spark's writer", theirs.lines, wanted.events)
-    check_same(ours.landed_bytes, theirs)
+    check_same(ours.landed_bytes, theirs, wanted.protocol)
     return pair
 
 
@@ -141,9 +143,9 @@ def check_rows(side: str, found: int, wanted: int) -> None:
         raise TidegateError(f"{side} wrote {found} lines of {wanted} events, so its speed means nothing")
 
 
-def check_same(landed_bytes: int, native: Written) -> None:
-    """Spark's writer quotes nothing here; but for the quotes of names and texts both sides write the same bytes."""
-    quotes = 2 * (3 + sum(column.is_text for column in TABLE.columns))
+def check_same(landed_bytes: int, native: Written, protocol: str) -> None:
+    """Both sides write the same bytes, but for the quotes of names and texts, which Spark's CSV writer leaves out."""
+    quotes = 2 * (3 + sum(column.is_text for column in TABLE.columns)) if protocol == "csv" else 0
     if landed_bytes != native.bytes + quotes * native.lines:
         raise TidegateError(
             f"Tidegate wrote {landed_bytes} bytes but Spark's writer {native.bytes} and {quotes} quotes for each of "
@@ -160,26 +162,30 @@ def _native_dir(data_dir: Path) -> Path:
 
 
 def _tidegate(data_dir: Path, wanted: Parameters, events: Path) -> Feed:
-    options = {"file-size": wanted.file_size, "flush-interval": wanted.flush_interval}
+    options = {"file-size": wanted.file_size, "flush-interval": wanted.flush_interval, "protocol": wanted.protocol}
     return Feed(f"parquet:{events}", _tidegate_dir(data_dir), data_dir.resolve() / "spool", options)
 
 
 # -- Spark's writer ----------------------------------------------------------------------------------------------------
 
 
-def write_native(spark: SparkSession, events: Path, target: Path) -> Written:
+def write_native(spark: SparkSession, events: Path, target: Path, protocol: str) -> Written:
     """What Spark's writer takes for the same lines; the target is emptied before."""
     shutil.rmtree(target, ignore_errors=True)
     os.sync()
     cpu, started = CpuMeter(), time.monotonic()
-    lines = native_lines(spark.read.parquet(str(events)))
-    writer = lines.write.partitionBy("schema_name", "table_name").mode("overwrite")
-    writer.option("lineSep", "\r\n").option("nullValue", "\\N").csv(str(target))
+    rows = spark.read.parquet(str(events)).where(f.col("kind").isin(*ROW_KINDS))
+    lines = native_lines(rows) if protocol == "csv" else native_objects(rows)
+    writer = lines.write.partitionBy("schema_name", "table_name").mode("overwrite").option("lineSep", "\r\n")
+    if protocol == "csv":
+        writer.option("nullValue", "\\N").csv(str(target))
+    else:
+        writer.text(str(target))
     seconds, cpu_seconds = time.monotonic() - started, cpu.seconds()
     return Written(seconds, cpu_seconds, *count_lines(target))
 
 
-def native_lines(events: DataFrame) -> DataFrame:
+def native_lines(rows: DataFrame) -> DataFrame:
     """Operation, table, schema and values, as in Tidegate's lines; the partition columns are not part of a line."""
     marks = {INSERT: "I", UPDATE: "U", DELETE: "D"}
     operation = f.lit(None)
@@ -188,14 +194,40 @@ def native_lines(events: DataFrame) -> DataFrame:
     values = f.when(f.col("kind") == DELETE, f.col("before")).otherwise(f.col("after"))
     columns = [values[i].cast("string").alias(column.name) for i, column in enumerate(TABLE.columns)]
     named = [f.col("table_name").alias("table"), f.col("schema_name").alias("schema")]
-    rows = events.where(f.col("kind").isin(*ROW_KINDS))
     return rows.select(operation.alias("op"), *named, *columns, "schema_name", "table_name")
 
 
+def native_objects(rows: DataFrame) -> DataFrame:
+    """One canal-json object a row, made of Spark's structs."""
+    columns = TABLE.columns
+
+    def values(side: str) -> Column:
+        return f.array(f.struct(*(f.col(side)[i].cast("string").alias(c.name) for i, c in enumerate(columns))))
+
+    is_update, is_delete = f.col("kind") == UPDATE, f.col("kind") == DELETE
+    fields = {
+        "id": f.lit(0),
+        "database": f.col("schema_name"),
+        "table": f.col("table_name"),
+        "pkNames": f.array(*(f.lit(c.name) for c in columns if c.pk)),
+        "isDdl": f.lit(False),
+        "type": f.upper("kind"),
+        "es": f.shiftright("commit_ts", 18),
+        "ts": f.lit(10**12),
+        "sql": f.lit(""),
+        "sqlType": f.struct(*(f.lit(_SQL_TYPES[c.type]).alias(c.name) for c in columns)),
+        "mysqlType": f.struct(*(f.lit(c.type).alias(c.name) for c in columns)),
+        "old": f.when(is_update, values("before")),
+        "data": f.when(is_delete, values("before")).otherwise(values("after")),
+    }
+    text = f.to_json(f.struct(*(value.alias(name) for name, value in fields.items())), {"ignoreNullFields": "false"})
+    return rows.select(text.alias("value"), "schema_name", "table_name")
+
+
 def count_lines(directory: Path) -> tuple[int, int]:
-    """(lines, bytes) of all CSV files below a directory; the workload's values hold no line feed."""
+    """(lines, bytes) of all data files below a directory; the workload's values hold no line feed."""
     lines = size = 0
-    for path in directory.rglob("*.csv"):
+    for path in (*directory.rglob("*.csv"), *directory.rglob("*.txt")):
         with path.open("rb", buffering=0) as file:
             while block := file.read(8 << 20):
                 lines += block.count(_LINE_FEED)

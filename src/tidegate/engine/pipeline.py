@@ -100,6 +100,7 @@ def start_source(
             ordering=settings.encoder_ordering,
             wakeMode=settings.wake_mode,
             held=held_file(settings),
+            **({"parallelism": settings.encoder_shards} if settings.encoder_shards else {}),
         )
 
     def backlog(end: str) -> int | None:
@@ -350,17 +351,22 @@ class _Run:
 
     def _ingest(self, events: DataFrame, batch: int) -> pa.Table:
         job = self._job()
-        items = _run_ingest(events, job, batch, self.slots)
+        items = _run_ingest(events, job, batch, self._shards)
         if self.changefeed.learn(items):  # rows came before their layout: once more with what was learned
             self.changefeed.discard(batch)
-            items = _run_ingest(events, self._job(), batch, self.slots)
+            items = _run_ingest(events, self._job(), batch, self._shards)
             self.changefeed.learn(items)
         return items
 
     def _job(self) -> IngestJob:
         limits = self.changefeed.ledger.limits
         allowance = max(limits.spool_max_bytes // 5, 2 * limit_bytes(self.changefeed.settings))
-        return self.changefeed.ingest_job(self.slots, allowance)
+        return self.changefeed.ingest_job(self._shards, allowance)
+
+    @property
+    def _shards(self) -> int:
+        """How many tasks ingest a micro-batch."""
+        return self.changefeed.settings.encoder_shards or self.slots
 
     def _end_offset(self, batch: int) -> str | None:
         """The batch's end offset as Spark wrote it before the batch ran: the last line, for one source."""
@@ -368,9 +374,9 @@ class _Run:
         return lines[-1] if lines and lines[-1] != "-" else None
 
 
-def _run_ingest(events: DataFrame, job: IngestJob, batch: int, slots: int) -> pa.Table:
+def _run_ingest(events: DataFrame, job: IngestJob, batch: int, shards: int) -> pa.Table:
     if events.columns != [SPLIT_COLUMN]:
-        events = _in_order(events, job.ordering, slots)
+        events = _in_order(events, job.ordering, shards)
     splits = events.columns == [SPLIT_COLUMN]
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -381,12 +387,12 @@ def _run_ingest(events: DataFrame, job: IngestJob, batch: int, slots: int) -> pa
     return events.mapInArrow(task, spark_ddl(ITEMS)).toArrow()
 
 
-def _in_order(events: DataFrame, ordering: str, slots: int) -> DataFrame:
+def _in_order(events: DataFrame, ordering: str, shards: int) -> DataFrame:
     """A DataFrame of unknown order: by table (or over the sequence), each partition sorted."""
     if ordering == "global":
-        events = events.repartitionByRange(slots, "commit_ts")  # a transaction stays whole
+        events = events.repartitionByRange(shards, "commit_ts")  # a transaction stays whole
     else:
-        events = events.repartition(slots, "table_id")
+        events = events.repartition(shards, "table_id")
     return events.sortWithinPartitions("table_id", "commit_ts", "seq")
 
 

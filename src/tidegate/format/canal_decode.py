@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tidegate.errors import BadEvents
 from tidegate.events import DELETE, EVENTS, ROW_KINDS, UPDATE, tso
-from tidegate.format.canal_json import CanalOptions, encode
+from tidegate.format.canal_json import FLOAT_BITS, CanalOptions, encode
 from tidegate.format.tables import Column, Layout
 from tidegate.format.values import float_texts
 
@@ -32,16 +32,15 @@ class Absent(Enum):
 
 
 ABSENT = Absent.ABSENT
+Value = bytes | None | Absent
+Values = tuple[Value, ...]
+Kind = TypeVar("Kind")
 
-_FLOAT_BITS = {"float": 32, "double": 64}
 _WHOLE = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit", "enum", "set"))
 _DECIMAL = re.compile(r"-?[0-9]+", re.ASCII)
 _ESCAPE = re.compile(r"\\(?:ufffd|.)", re.DOTALL)
 _BAD_BYTE, _BAD_BYTE_MARK = r"\ufffd", r"\udcff"
 _BAD_NAME_BYTE = re.compile("[\ud800-\udfff]")
-Value = bytes | None | Absent
-Values = tuple[Value, ...]
-Kind = TypeVar("Kind")
 
 
 class Change(NamedTuple):
@@ -161,7 +160,7 @@ def _value(text: Any, column: Column) -> bytes | None:
 def _canonical(changes: list[Change], layout: Layout, selected: tuple[int, ...] | None) -> list[Change]:
     """The same with floats as the events carry them, `1e+06` for the line's `1000000`."""
     for i, column in enumerate(layout.shown(selected)):
-        if bits := _FLOAT_BITS.get(column.type):
+        if bits := FLOAT_BITS.get(column.type):
             before = _with_floats([change.before for change in changes], i, bits)
             after = _with_floats([change.after for change in changes], i, bits)
             changes = [
@@ -216,7 +215,7 @@ def _check_same(data: bytes, lines: list[bytes]) -> None:
     position = 0
     for number, line in enumerate(lines, 1):
         if not data.startswith(line, position):
-            raise BadEvents(
-                f"line {number}, at byte {position}, has other keys, types, order or signs than it would get"
-            )
+            raise BadEvents(f"line {number}, at byte {position}, differs from how its own content is written")
         position += len(line)
+    if position != len(data):
+        raise BadEvents(f"behind line {len(lines)}, at byte {position}, stands something that is no line")

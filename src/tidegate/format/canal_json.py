@@ -26,19 +26,17 @@ from tidegate.errors import BadEvents
 from tidegate.events import DELETE, INSERT, ROW_KINDS, UPDATE
 from tidegate.format.pieces import (
     ABSENT,
-    EMPTY,
     NULL,
     TEXT,
     Flags,
     JsonLine,
     Numbers,
-    Pieces,
     Pool,
     States,
     codes,
     escaped_bytes,
     escaped_text,
-    gather,
+    gather_blocks,
     needs_escape,
     value_starts,
 )
@@ -46,7 +44,7 @@ from tidegate.format.sql_types import Large, full_mysql_type, large_sql_type, my
 from tidegate.format.tables import Column, Layout
 from tidegate.format.values import plain_float_texts
 
-_FLOAT_BITS = {"float": 32, "double": 64}
+FLOAT_BITS = {"float": 32, "double": 64}
 _LOGICAL_BITS = 18  # of a commit-ts; the rest is `es`
 
 
@@ -92,7 +90,7 @@ def encode(
         lines = kind == code
         new, old = _of(after, lines), _of(before, lines)
         blocks.append((lines, _line(job, ROW_KINDS[code], lines, new, old)))
-    return _gathered(blocks, job.pool)
+    return gather_blocks(blocks, job.pool)
 
 
 class _Job(NamedTuple):
@@ -156,7 +154,7 @@ def _one_for_all(states: Numbers) -> States:
 
 def _written(raw: _Values, column: Column, special: Flags | None, pool: Pool) -> _Values:
     """The values as they stand in a line: floats printed anew, and what JSON must escape escaped."""
-    if bits := _FLOAT_BITS.get(column.type):
+    if bits := FLOAT_BITS.get(column.type):
         try:
             texts = plain_float_texts(_texts(raw), bits)
         except BadEvents as exc:
@@ -323,27 +321,3 @@ def _say_end(line: JsonLine, stamps: Numbers, job: _Job) -> None:
     line.close(b'}],"_tidb":{"commitTs":')
     line.put(_decimals(stamps, job.pool))
     line.choose([b"}" + end], 0)
-
-
-def _gathered(blocks: list[tuple[Flags, list[Numbers | int]]], pool: Pool) -> pa.Array:
-    """All lines in their order; one with fewer pieces than the longest is filled up with empty ones."""
-    width = max(len(places) for _, places in blocks)
-    matrices = [
-        _matrix(int(np.count_nonzero(lines)), [*places, *[EMPTY] * (width - len(places))]) for lines, places in blocks
-    ]
-    pieces = matrices[0]
-    if len(blocks) > 1:
-        pieces = np.empty((len(blocks[0][0]), width), np.int32)
-        for (lines, _), matrix in zip(blocks, matrices, strict=True):
-            pieces[np.flatnonzero(lines)] = matrix
-    try:
-        return gather(pieces, np.arange(len(pieces) + 1), pool)
-    except pa.lib.ArrowException as exc:
-        raise BadEvents(f"the lines of one batch exceed 2 GiB; hand over smaller batches: {exc}") from exc
-
-
-def _matrix(count: int, places: list[Numbers | int]) -> Pieces:
-    pieces = np.empty((count, len(places)), np.int32)
-    for i, numbers in enumerate(places):
-        pieces[:, i] = numbers
-    return pieces

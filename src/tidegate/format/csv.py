@@ -100,14 +100,16 @@ def encode(
     start = _value_starts(rows, lines, len(layout.stored), pool)
     positions = range(len(columns)) if selected is None else selected
     nulls = _nulls(start, positions, pool)
+    turned = list(_turned_columns(start, positions, columns, rows, lines, options, pool))
+    quoted = [_quoted(column, nulls.get(i), options) for i, column in enumerate(columns)]
     lead = 3 if options.include_commit_ts else 1
-    pieces = np.empty((len(lines.row), lead + 2 * len(columns)), np.int32)
-    values, between = pieces[:, lead::2], pieces[:, lead + 1 :: 2]
-    np.add(start.astype(np.int32)[:, None], np.array(positions, np.int32), out=values)
-    for i, numbers in _turned_columns(start, positions, columns, rows, lines, options, pool):
+    pieces = _placed(start, positions, _between(quoted, options, pool), lead)
+    values = pieces[:, lead::2]
+    for i, numbers in turned:
         values[:, i] = numbers
-    quoted = _place_nulls(values, nulls, columns, options, pool)
-    _place_between(between, quoted, options, pool)
+    null_text = np.int32(pool.add(texts(options.null)))
+    for i, null in nulls.items():
+        np.copyto(values[:, i], null_text, where=null)
     _place_lead(pieces[:, :lead], rows, lines, quoted[0], options, pool)
     return gather(pieces, lines.first, pool)
 
@@ -149,11 +151,11 @@ def _lines(rows: pa.RecordBatch, order: Numbers, options: CsvOptions) -> _Lines:
     once = bool(np.bincount(order).max() == 1)
     if all(len(of_kind) == 1 for of_kind in marks):
         return _Lines(order, np.array(marks, np.int64)[:, 0][code], np.arange(len(order) + 1), once)
-    count = np.array([len(of_kind) for of_kind in marks])[code]
-    first = np.concatenate([[0], np.cumsum(count)])
-    place = np.arange(first[-1]) - np.repeat(first[:-1], count)
+    sizes = np.array([len(of_kind) for of_kind in marks])[code]
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    place = np.arange(first[-1]) - np.repeat(first[:-1], sizes)
     by_place = np.array([(of_kind[0], of_kind[-1]) for of_kind in marks], np.int64)
-    return _Lines(np.repeat(order, count), by_place[np.repeat(code, count), place], first, once)
+    return _Lines(np.repeat(order, sizes), by_place[np.repeat(code, sizes), place], first, once)
 
 
 def _value_starts(rows: pa.RecordBatch, lines: _Lines, stored: int, pool: Pool) -> Numbers:
@@ -180,10 +182,14 @@ def _turned_columns(
     The special bytes of the whole batch are counted once. Columns are read in the order in which they are likely to
     hold some; when all are found, no further text needs a look.
     """
-    special, raw = _special_bytes(options), pool.array()
-    left = count(raw, special)
+    special = _special_bytes(options)
+    left = sum(count(part, special) for part in pool.parts)
+    ranks = [_rank(column) for column in columns]
+    if not left and 0 not in ranks:
+        return
+    raw = pool.array()
     for rank in range(_RANKS):
-        chosen = [i for i, column in enumerate(columns) if _rank(column) == rank and (left or rank == 0)]
+        chosen = [i for i, of_column in enumerate(ranks) if of_column == rank and (left or rank == 0)]
         for i, taken in zip(chosen, _taken(raw, start, [positions[i] for i in chosen]), strict=True):
             found = count(taken, special) if left else 0
             left -= found if lines.once else 0
@@ -214,7 +220,8 @@ def _turned(taken: pa.Array, column: Column, options: CsvOptions, pool: Pool) ->
     """The numbers of the pieces that stand for these values, any number for NULL."""
     if column.type in _NAMES:
         named = _NAMES[column.type](taken, column.elems)
-        return pool.add(escaped(named.dictionary, options)) + named.indices.fill_null(0).to_numpy().astype(np.int64)
+        numbers: Numbers = named.indices.fill_null(0).to_numpy() + pool.add(escaped(named.dictionary, options))
+        return numbers
     if column.type in FLOAT_BITS:
         shown = float_texts(taken, FLOAT_BITS[column.type])
     else:
@@ -224,36 +231,41 @@ def _turned(taken: pa.Array, column: Column, options: CsvOptions, pool: Pool) ->
 
 def _nulls(start: Numbers, positions: Sequence[int], pool: Pool) -> dict[int, Flags]:
     """For each column that has a NULL, which lines it is in."""
-    raw = pool.array()
-    if not raw.null_count:
+    if not any(part.null_count for part in pool.parts):
         return {}
-    null = raw.is_null().to_numpy(zero_copy_only=False)
+    null = np.concatenate([part.is_null().to_numpy(zero_copy_only=False) for part in pool.parts])
     found = {i: null[start + position] for i, position in enumerate(positions)}
     return {i: lines for i, lines in found.items() if lines.any()}
 
 
-def _place_nulls(
-    values: Pieces, nulls: dict[int, Flags], columns: Sequence[Column], options: CsvOptions, pool: Pool
-) -> list[Flags | bool]:
-    """Put the null text where a value is NULL; for each column whether its values are quoted, or which of them."""
-    quoted: list[Flags | bool] = [bool(options.quote) and column.is_text for column in columns]
-    number = np.int32(pool.add(texts(options.null)))
-    for i, null in nulls.items():
-        np.copyto(values[:, i], number, where=null)
-        quoted[i] = quoted[i] and ~null
-    return quoted
+def _quoted(column: Column, null: Flags | None, options: CsvOptions) -> Flags | bool:
+    """Whether the values of a column are quoted, or which of them."""
+    if not options.quote or not column.is_text:
+        return False
+    return True if null is None else ~null
 
 
-def _place_between(between: Pieces, quoted: Sequence[Flags | bool], options: CsvOptions, pool: Pool) -> None:
-    """What stands between two values depends on which of them is quoted; the last one ends the line."""
+def _between(quoted: Sequence[Flags | bool], options: CsvOptions, pool: Pool) -> list[Pieces]:
+    """What stands behind each value depends on whether it and the next are quoted: a number for all lines, or many."""
     d, q, end = options.delimiter, options.quote, options.terminator
     start, ends = pool.add(texts(d, d + q, q + d, q + d + q)), pool.add(texts(end, q + end))
-    chosen = [start + np.multiply(left, 2, dtype=np.int32) + right for left, right in pairwise(quoted)]
-    chosen.append(np.add(ends, quoted[-1], dtype=np.int32))
-    between[:] = [0 if number.ndim else number for number in chosen]
-    for i, number in enumerate(chosen):
+    inner = [start + np.multiply(left, 2, dtype=np.int32) + right for left, right in pairwise(quoted)]
+    return [*inner, np.add(ends, quoted[-1], dtype=np.int32)]
+
+
+def _placed(start: Numbers, positions: Sequence[int], between: Sequence[Pieces], lead: int) -> Pieces:
+    """The pieces of all lines: values as they come, counted from the first one of their row, and what is between."""
+    width = lead + 2 * len(positions)
+    counted, fixed = np.zeros(width, np.int32), np.zeros(width, np.int32)
+    counted[lead::2] = 1
+    fixed[lead::2] = positions
+    fixed[lead + 1 :: 2] = [0 if number.ndim else number for number in between]
+    pieces: Pieces = np.multiply.outer(start.astype(np.int32), counted)
+    pieces += fixed
+    for i, number in enumerate(between):
         if number.ndim:
-            between[:, i] = number
+            pieces[:, lead + 1 + 2 * i] = number
+    return pieces
 
 
 def _place_lead(
@@ -271,6 +283,8 @@ def _place_lead(
         lead[:, 0] = _place_names(rows, lines, tail, tails, options, pool)
         return
     lead[:, 0] = _place_names(rows, lines, 2 * lines.mark, [options.delimiter] * len(tails), options, pool)
+    if rows.column("commit_ts").null_count:
+        raise BadEvents("an event without commit-ts cannot be written with `include-commit-ts`")
     stamps = rows.column("commit_ts").cast(pa.string()).cast(pa.binary())
     lead[:, 1] = pool.add(stamps) + lines.row
     lead[:, 2] = pool.add(texts(*tails)) + tail
@@ -317,18 +331,16 @@ def escaped(values: pa.Array, options: CsvOptions) -> pa.Array:
     if not count(values, _special_bytes(options)):
         return values
     if options.quote:
-        return _doubled(values, options.quote.encode())
-    values = pc.replace_substring(values, "\\", "\\\\")  # first: what follows adds backslashes of its own
+        return pc.replace_substring(values, options.quote, options.quote * 2)
     delimiter = options.delimiter.encode()
-    found, shown = delimiter.replace(b"\\", b"\\\\"), b"".join(b"\\%c" % byte for byte in delimiter)
-    values = pc.replace_substring(values, found, shown)
-    return pc.replace_substring(pc.replace_substring(values, "\r", "\\r"), "\n", "\\n")
+    marked = b"".join(b"\\%c" % byte for byte in delimiter)
+    values = _replaced(values, b"\\", b"\\\\")  # first: what follows adds backslashes of its own
+    values = _replaced(values, delimiter.replace(b"\\", b"\\\\"), marked)
+    return _replaced(_replaced(values, b"\r", b"\\r"), b"\n", b"\\n")
 
 
-def _doubled(values: pa.Array, quote: bytes) -> pa.Array:
-    ends, held = bytes_of(values)
-    more = np.searchsorted(np.flatnonzero(held == ord(quote)), ends)
-    return with_text(values, ends + more, held.tobytes().replace(quote, quote * 2))
+def _replaced(values: pa.Array, text: bytes, other: bytes) -> pa.Array:
+    return pc.replace_substring(values, text, other) if count(values, text[:1]) else values
 
 
 def _hex(values: pa.Array) -> pa.Array:

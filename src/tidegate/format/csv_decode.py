@@ -47,16 +47,18 @@ def decode(data: bytes, layout: Layout, options: CsvOptions, selected: tuple[int
     """The lines of a data file. A quoted null text is a text, and only the bare one is NULL."""
     _check_readable(options)
     columns = layout.shown(selected)
+    if not columns:
+        raise BadEvents("a layout without stored columns, or with none selected, has no lines to read")
     start = header(layout, options, selected)
     if not data.startswith(start):
         raise BadEvents(f"the file does not begin with the header {start!r}")
     found = _split(data, len(start), columns, options)
     if not found:
         return []
-    leads = [_lead(fields, number, options) for number, fields in enumerate(found, 1)]
+    parts = list(zip(*found, strict=True))
+    leads = _leads(parts[: -len(columns)], options)
     _check_pairs(leads)
-    parts = list(zip(*found, strict=True))[-len(columns) :]
-    values = [_column(part, i, columns, options) for i, part in enumerate(parts)]
+    values = [_column(part, i, columns, options) for i, part in enumerate(parts[-len(columns) :])]
     return [lead._replace(values=row) for lead, row in zip(leads, zip(*values, strict=True), strict=True)]
 
 
@@ -130,19 +132,28 @@ def _text_pattern(options: CsvOptions) -> bytes:
 # What stands before the values ---------------------------------------------------------------------------------------
 
 
-def _lead(fields: Fields, number: int, options: CsvOptions) -> Line:
-    rest = list(fields[3:])
+def _leads(parts: Sequence[Fields], options: CsvOptions) -> list[Line]:
+    ops, tables, schemas = (_names(part, options) for part in parts[:3])
+    rest = list(parts[3:])
+    stamps = [int(field or b"") for field in rest.pop(0)] if options.include_commit_ts else [None] * len(ops)
+    flags = [field == b"true" for field in rest.pop(0)] if options.output_old_value else [None] * len(ops)
+    leads = [Line(*lead, ()) for lead in zip(ops, tables, schemas, stamps, flags, strict=True)]
+    known = "ID" if options.output_old_value else "IUD"
+    for number, lead in enumerate(leads, 1):
+        if len(lead.op) != 1 or lead.op not in known:
+            raise BadEvents(f"line {number} has the op {lead.op!r}, which these options do not write")
+        if lead.commit_ts is not None and lead.commit_ts > _MOST_TS:
+            raise BadEvents(f"line {number} has the commit-ts {lead.commit_ts}; the largest is {_MOST_TS}")
+    return leads
+
+
+def _names(fields: Fields, options: CsvOptions) -> list[str]:
     try:
-        op, table, schema = (_plain(field or b"", options).decode() for field in fields[:3])
-    except UnicodeDecodeError as exc:
-        raise BadEvents(f"line {number} has a name that is no UTF-8 text: {exc}") from exc
-    commit_ts = int(rest.pop(0) or b"") if options.include_commit_ts else None
-    if commit_ts is not None and commit_ts > _MOST_TS:
-        raise BadEvents(f"line {number} has the commit-ts {commit_ts}; the largest is {_MOST_TS}")
-    is_update = rest.pop(0) == b"true" if options.output_old_value else None
-    if op not in (("I", "D") if options.output_old_value else ("I", "U", "D")):
-        raise BadEvents(f"line {number}, of {schema}.{table}, has the op {op!r}, which these options do not write")
-    return Line(op, table, schema, commit_ts, is_update, ())
+        return list(_texts(fields, options).cast(pa.string()).to_pylist())
+    except BadValue as exc:
+        raise BadEvents(f"line {exc.position + 1}, in the names: {exc}") from exc
+    except pa.ArrowInvalid as exc:
+        raise BadEvents(f"an op, table or schema is no UTF-8 text: {exc}") from exc
 
 
 def _check_pairs(leads: Sequence[Line]) -> None:
@@ -195,14 +206,19 @@ def _values(fields: Fields, column: Column, options: CsvOptions) -> Fields:
         return fields
     if not column.is_text:
         return fields
-    plain: Fields = [None if field is None else _plain(field, options) for field in fields]
-    texts = pa.array(plain, pa.binary())
+    texts = _texts(fields, options)
+    if column.is_bytes:
+        return _raw(texts, column, options)
+    found: Fields = (_NUMBERS[column.type](texts, column.elems) if column.type in _NUMBERS else texts).to_pylist()
+    return found
+
+
+def _texts(fields: Fields, options: CsvOptions) -> pa.Array:
+    """What strings say; one that is not escaped as encoding does it is refused."""
+    texts = pa.array([None if field is None else _plain(field, options) for field in fields], pa.binary())
     if not options.quote:
         _check_same(pa.array(fields, pa.binary()), escaped(texts, options), "is not escaped as it should be")
-    if column.type in _NUMBERS:
-        numbers: Fields = _NUMBERS[column.type](texts, column.elems).to_pylist()
-        return numbers
-    return _raw(plain, texts, column, options) if column.is_bytes else plain
+    return texts
 
 
 _NUMBERS: dict[str, Callable[[pa.Array, Sequence[str]], pa.Array]] = {"enum": enum_numbers, "set": set_numbers}
@@ -212,9 +228,9 @@ _RAW: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def _raw(plain: Fields, texts: pa.Array, column: Column, options: CsvOptions) -> Fields:
+def _raw(texts: pa.Array, column: Column, options: CsvOptions) -> Fields:
     raw: list[bytes | None] = []
-    for text in plain:
+    for text in texts.to_pylist():
         try:
             raw.append(None if text is None else _RAW[options.binary_encoding](text))
         except ValueError as exc:

@@ -1,256 +1,126 @@
-"""Columns as SQL declares them: `id int(10) unsigned NOT NULL PRIMARY KEY` becomes a `Column` with TiDB's rules.
+"""Tables as SQL declares them: `id int(10) unsigned NOT NULL PRIMARY KEY` becomes a `Column` with TiDB's rules.
 
 It reads column definitions and key clauses of a CREATE TABLE, one text each, and the types that
-`information_schema.columns.column_type` shows. What it does not know it refuses, naming the word.
+`information_schema.columns.column_type` shows. Clauses that say nothing about rows (indexes that are not unique,
+foreign keys, checks) are passed over. What it does not know it refuses, naming the word.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from tidegate.errors import BadEvents
+from tidegate.format.definitions import read_column
+from tidegate.format.sql_words import Token, Words
 from tidegate.format.tables import Column, Layout
 
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<name>`(?:[^`]|``)*`)|(?P<text>[xXbB]?'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*")"""
-    r"""|(?P<word>[\w$.+-]+)|(?P<mark>\S))""",
-    re.DOTALL,
-)
-_ALIASES = {
-    "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint", "middleint": "mediumint",
-    "int4": "int", "int8": "bigint", "numeric": "decimal", "dec": "decimal", "fixed": "decimal", "real": "double",
-    "float4": "float", "float8": "double", "character": "char", "nchar": "char", "nvarchar": "varchar",
-}  # fmt: skip
-_BINARY_TYPES = {"binary": "char", "varbinary": "varchar"} | {
-    f"{size}blob": f"{size}text" for size in ("tiny", "", "medium", "long")
-}
-_WITH_FSP = ("datetime", "timestamp", "time")
-_ALWAYS_UNSIGNED = ("bit", "year")  # TiDB sets the flag on both
-_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a"}
-# Attributes that change nothing here, with the number of words after them that belong to them.
-_IGNORED = {"auto_increment": 0, "comment": 1, "collate": 1, "invisible": 0, "visible": 0, "column_format": 1}
-_KEY_WORDS = {"primary", "unique", "key", "index", "constraint"}
+_CLAUSES = ("primary", "unique", "key", "index", "fulltext", "spatial", "foreign", "check", "constraint")
+# What may stand behind a key's columns, with the number of words that belong to it.
+_KEY_OPTIONS = dict.fromkeys(
+    ("clustered", "nonclustered", "visible", "invisible", "global", "local"), 0
+) | dict.fromkeys(("using", "comment", "key_block_size"), 1)
 
 
-class _Token(NamedTuple):
-    kind: str  # name (in backquotes), text, word or mark
-    value: str
+class _Key(NamedTuple):
+    """`kind` is primary or unique."""
 
-
-class _Words:
-    """The tokens of one definition, taken from left to right."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._tokens = list(_tokens(text))
-        self._at = 0
-
-    def __bool__(self) -> bool:
-        return self._at < len(self._tokens)
-
-    def take(self) -> _Token:
-        if not self:
-            raise BadEvents(f"the column definition {self.text!r} ends too early")
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def peek(self, *words: str) -> bool:
-        """Whether the next tokens are these words or marks."""
-        ahead = self._tokens[self._at : self._at + len(words)]
-        return [t.value.lower() for t in ahead if t.kind in ("word", "mark")] == list(words)
-
-    def skip(self, *words: str) -> bool:
-        found = self.peek(*words)
-        self._at += len(words) if found else 0
-        return found
-
-    def group(self) -> list[_Token]:
-        """The first token of every item in the parentheses that open here; none if none do."""
-        found: list[_Token] = []
-        depth, begins = int(self.skip("(")), True
-        while depth:
-            token = self.take()
-            if begins and token != _CLOSE:
-                found.append(token)
-            depth += (token == _OPEN) - (token == _CLOSE)
-            begins = depth == 1 and token == _COMMA
-        return found
-
-
-_OPEN, _CLOSE, _COMMA = (_Token("mark", mark) for mark in "(),")
+    kind: str
+    names: tuple[str, ...]
+    text: str
 
 
 def declared_layout(definitions: Sequence[str | Column]) -> Layout:
     """The layout of a table whose columns and keys are declared so; `PRIMARY KEY (a, b)` stands among them."""
     columns: list[Column] = []
-    primary: tuple[str, ...] = ()
-    unique: list[tuple[str, ...]] = []
+    keys: list[_Key] = []
+    own_keys: list[_Key] = []
     for definition in definitions:
         if isinstance(definition, Column):
             columns.append(definition)
-        elif key := _key(definition):
-            kind, names = key
-            if kind == "primary":
-                primary = names
-            else:
-                unique.append(names)
+        elif _is_clause(words := Words(definition)):
+            keys += _keys(words)
         else:
-            column, is_unique = _declared(definition)
-            columns.append(column)
-            if is_unique:
-                unique.append((column.name,))
-    if unknown := set(primary) - {column.name for column in columns}:
-        raise BadEvents(f"the primary key names {min(unknown)!r}, which is no column of its table")
-    return Layout(
-        tuple(_numbered(_in_key(column, primary), at) for at, column in enumerate(columns, start=1)), tuple(unique)
-    )
+            draft = read_column(words)
+            columns.append(draft.column)
+            own_keys += [_Key("unique", (draft.column.name,), definition)] if draft.unique else []
+    return _layout(columns, [*keys, *own_keys])  # TiDB numbers the indexes of clauses first
 
 
 def declared_column(definition: str) -> Column:
     """`declared_column("c varchar(30) not null")` is `Column("c", "varchar", flen=30, nullable=False)`."""
-    return _declared(definition)[0]
+    return read_column(Words(definition)).column
 
 
-def _in_key(column: Column, primary: tuple[str, ...]) -> Column:
+def _layout(columns: Sequence[Column], keys: Sequence[_Key]) -> Layout:
+    names = _names(columns)
+    found = [key._replace(names=_column_names(key, names)) for key in keys]
+    primary = [key for key in found if key.kind == "primary"]
+    if len(primary) + any(column.pk for column in columns) > 1:
+        raise BadEvents(f"the table has two primary keys; one is {primary[-1].text!r}")
+    in_key = {name for key in primary for name in key.names}
+    return Layout(
+        tuple(_placed(column, at, in_key) for at, column in enumerate(columns, start=1)),
+        tuple(key.names for key in found if key.kind == "unique"),
+    )
+
+
+def _names(columns: Sequence[Column]) -> dict[str, str]:
+    """The columns' names by their lower-case form: SQL does not look at the case of letters."""
+    names: dict[str, str] = {}
+    for column in columns:
+        if column.name.lower() in names:
+            raise BadEvents(f"two columns are called {column.name!r}, whatever the case of their letters")
+        names[column.name.lower()] = column.name
+    return names
+
+
+def _column_names(key: _Key, names: dict[str, str]) -> tuple[str, ...]:
+    if unknown := [name for name in key.names if name.lower() not in names]:
+        raise BadEvents(f"the key {key.text!r} names {unknown[0]!r}, which is no column of its table")
+    return tuple(names[name.lower()] for name in key.names)
+
+
+def _placed(column: Column, number: int, primary: set[str]) -> Column:
+    """The column with its place in the table as its id, if it has none, and marked if it is of the primary key."""
+    column = column if column.id is not None else replace(column, id=number)
     return replace(column, pk=True, nullable=False) if column.name in primary else column
 
 
-def _numbered(column: Column, number: int) -> Column:
-    return column if column.id is not None else replace(column, id=number)
+def _is_clause(words: Words) -> bool:
+    return any(words.peek(word) for word in _CLAUSES) or words.peek("vector", "index")
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    at = 0
-    while at < len(text.rstrip()):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise BadEvents(f"the column definition {text!r} cannot be read from {text[at : at + 20]!r} on")
-        kind = match.lastgroup or ""
-        value = match[kind]
-        yield _Token(kind, value[1:-1].replace("``", "`") if kind == "name" else value)
-        at = match.end()
-
-
-def _key(definition: str) -> tuple[str, tuple[str, ...]] | None:
-    """`("primary", ("a", "b"))` or `("unique", ...)` of a key clause; None for a column definition."""
-    words = _Words(definition)
-    if not any(words.peek(word) for word in _KEY_WORDS):
-        return None
-    if words.skip("constraint") and not (words.peek("primary") or words.peek("unique")):
-        words.take()
-    kind = "primary" if words.skip("primary") else "unique" if words.skip("unique") else ""
-    if not kind:
-        raise BadEvents(f"{definition!r} is no unique key and says nothing about rows: leave it out")
-    if not words.skip("key"):
-        words.skip("index")
-    if not words.peek("("):
-        words.take()
-    names = tuple(token.value for token in words.group())
+def _keys(words: Words) -> list[_Key]:
+    """The primary or unique key of a clause, as a list of one; none for a clause that says nothing about rows."""
+    if words.skip("constraint") and not _is_clause(words):
+        words.take()  # its name
+    kind = next((kind for kind in ("primary", "unique") if words.skip(kind)), None)
+    if kind is None:
+        if not _is_clause(words):
+            raise words.refuse("is no key, no index and no check")
+        return []
+    while words and not words.peek("("):
+        words.take()  # key or index, and its name
+    names = tuple(_part(token, words) for token in words.group())
     if not names:
-        raise BadEvents(f"the key {definition!r} names no column")
-    return kind, names
+        raise words.refuse("is a key that names no column")
+    _pass_options(words)
+    return [_Key(kind, names, words.text)]
 
 
-def _declared(definition: str) -> tuple[Column, bool]:
-    words = _Words(definition)
-    name = words.take()
-    if name.kind not in ("word", "name"):
-        raise BadEvents(f"the column definition {definition!r} must begin with a name")
-    column = _typed(name.value, words)
-    unique = False
+def _part(token: Token, words: Words) -> str:
+    if token.kind not in ("word", "name"):
+        raise words.refuse("is a key over an expression, whose values no change event carries: leave it out")
+    return token.value
+
+
+def _pass_options(words: Words) -> None:
     while words:
-        column, more = _attribute(column, words)
-        unique |= more
-    return column, unique
-
-
-def _typed(name: str, words: _Words) -> Column:
-    declared = words.take().value.lower()
-    if declared in ("bool", "boolean"):
-        return Column(name, "tinyint", flen=1)
-    words.skip("precision")  # double precision
-    if declared in ("char", "character") and words.skip("varying"):
-        declared = "varchar"
-    binary = declared in _BINARY_TYPES
-    kind = _BINARY_TYPES.get(declared) or _ALIASES.get(declared, declared)
-    arguments = words.group()
-    column = Column(name, kind, binary=binary, unsigned=kind in _ALWAYS_UNSIGNED)
-    if kind in ("enum", "set"):
-        return replace(column, elems=tuple(_unquoted(token.value) for token in arguments))
-    sizes = [_size(token, words.text) for token in arguments]
-    if kind in _WITH_FSP:
-        return replace(column, decimals=sizes[0] if sizes else None)
-    if kind in ("float", "double") and len(sizes) == 1:  # a precision in bits, which decides the type alone
-        return replace(column, type="double" if sizes[0] > 24 else kind)
-    return replace(column, flen=sizes[0] if sizes else None, decimals=sizes[1] if len(sizes) > 1 else None)
-
-
-def _size(token: _Token, text: str) -> int:
-    if not token.value.isdecimal():
-        raise BadEvents(f"the column definition {text!r} has {token.value!r} where a length should stand")
-    return int(token.value)
-
-
-def _attribute(column: Column, words: _Words) -> tuple[Column, bool]:
-    """The column with the next attribute, and whether it makes the column a unique key."""
-    if words.skip("unsigned"):
-        return replace(column, unsigned=True), False
-    if words.skip("zerofill"):
-        return replace(column, zerofill=True, unsigned=True), False
-    if words.skip("not", "null"):
-        return replace(column, nullable=False), False
-    if words.skip("null") or words.skip("signed"):
-        return column, False
-    if words.skip("primary", "key") or words.skip("primary") or words.skip("key"):
-        return replace(column, pk=True, nullable=False), False
-    if words.skip("unique", "key") or words.skip("unique"):
-        return column, True
-    if words.skip("character", "set") or words.skip("charset"):
+        word = words.take().value.lower()
+        if word not in _KEY_OPTIONS:
+            raise words.refuse(f"has the unknown word {word!r}")
         words.skip("=")
-        binary = words.take().value.lower() == "binary"
-        return replace(column, binary=column.binary or binary), False
-    return _rare_attribute(column, words), False
-
-
-def _rare_attribute(column: Column, words: _Words) -> Column:
-    if words.skip("default"):
-        return replace(column, default=_default(column, words))
-    if words.skip("on", "update"):
-        words.take()
-        words.group()
-        return column
-    if words.skip("generated", "always", "as") or words.skip("as"):
-        words.group()
-        stored = words.skip("stored")
-        words.skip("virtual")
-        return replace(column, virtual=not stored)
-    word = words.take().value.lower()
-    if word not in _IGNORED:
-        raise BadEvents(f"the column definition {words.text!r} has the unknown word {word!r}")
-    for _ in range(_IGNORED[word]):
-        words.take()
-    return column
-
-
-def _default(column: Column, words: _Words) -> object:
-    """What TiDB keeps of a default: nearly always its text."""
-    token = words.take()
-    if token.kind == "word":
-        word = token.value.lower()
-        if word in ("current_timestamp", "now"):
-            size = words.group()
-            return "CURRENT_TIMESTAMP" + (f"({size[0].value})" if size else "")
-        return None if word == "null" else {"true": "1", "false": "0"}.get(word, token.value)
-    if column.type == "bit" and token.value[:1] in "bB":
-        bits = token.value[2:-1]
-        return int(bits or "0", 2).to_bytes(max(1, (len(bits) + 7) // 8), "big").decode("utf-8", "surrogateescape")
-    return _unquoted(token.value)
-
-
-def _unquoted(text: str) -> str:
-    quote = text[-1]
-    inner = text[text.index(quote) + 1 : -1].replace(quote * 2, quote)
-    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), inner, flags=re.DOTALL)
+        for _ in range(_KEY_OPTIONS[word]):
+            words.take()

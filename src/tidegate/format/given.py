@@ -1,6 +1,7 @@
 """Values as people write them in JSON, turned into the text form that change events carry.
 
-int, year, bit        a number, or its text; true is 1
+int, year             a whole number, or its text; true is 1
+bit                   the same, or `0b101`
 float, double         a number, or its text
 decimal               a number or its text; printed with the column's scale
 char, text            a text
@@ -8,32 +9,41 @@ binary, blob          a text (its UTF-8 bytes), {"hex": "00ff"} or {"base64": "A
 date and time         a text; fractions are filled up to the column's digits, hours to two
 enum                  an element's name, or its number
 set                   names joined by commas, a list of names, or the bit mask
-json                  a text that is JSON already, or any other JSON value
-vector                a text, or a list of numbers
+json                  a text that is JSON already, or any other JSON value; printed as TiDB prints it (`json_values`)
+vector                a list of numbers, or its text
+
+The same value has the same text, however it is written. What the column cannot hold is refused.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 import re
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
-from math import isfinite
+from decimal import Context, Decimal
+
+import numpy as np
 
 from tidegate.errors import BadEvents
+from tidegate.format.json_values import json_text, read_json
 from tidegate.format.tables import Column
 
-_WHOLE = re.compile(r"-?[0-9]+")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_DATETIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,6}))?")
-_TIME = re.compile(r"(-?)([0-9]{1,3})(:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,6}))?")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_DAY = r"[0-9]{4}-(?:0[0-9]|1[0-2])-(?:[0-2][0-9]|3[01])"
+_DATE = re.compile(_DAY)
+_DATETIME = re.compile(rf"({_DAY} (?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9])(?:\.([0-9]{{1,6}}))?")
+_TIME = re.compile(r"(-?)([0-9]{1,3})(:[0-5][0-9]:[0-5][0-9])(?:\.([0-9]{1,6}))?")
+_MOST_HOURS = 838
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_LARGEST = {"float": float(np.finfo(np.float32).max), "double": float(np.finfo(np.float64).max)}
+_EXACT = Context(prec=400)
 
 
 def given_value(column: Column, value: object) -> bytes | None:
     """`given_value(Column("p", "decimal", flen=5, decimals=2), 0.5)` is b"0.50"; None stands for NULL."""
     if value is None:
+        if not column.nullable:
+            raise _refused(value, column, "a value: the column is NOT NULL")
         return None
     if column.is_bytes:
         return _bytes(value, column)
@@ -41,7 +51,9 @@ def given_value(column: Column, value: object) -> bytes | None:
 
 
 def _refused(value: object, column: Column, wanted: str) -> BadEvents:
-    return BadEvents(f"column {column.name!r} ({column.type}) cannot be {value!r}: it must be {wanted}")
+    shown = "NULL" if value is None else str(value) if isinstance(value, Decimal) else repr(value)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return BadEvents(f"column {column.name!r} ({column.type}) cannot be {shown}: it must be {wanted}")
 
 
 def _bytes(value: object, column: Column) -> bytes:
@@ -49,11 +61,11 @@ def _bytes(value: object, column: Column) -> bytes:
         match value:
             case str():
                 return value.encode("utf-8", "surrogateescape")
-            case {"hex": str(text)}:
+            case {"hex": str(text), **rest} if not rest:
                 return bytes.fromhex(text)
-            case {"base64": str(text)}:
+            case {"base64": str(text), **rest} if not rest:
                 return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error) as exc:
+    except ValueError as exc:
         raise _refused(value, column, f"good hex or base64 ({exc})") from exc
     raise _refused(value, column, 'a text, {"hex": ...} or {"base64": ...}')
 
@@ -64,33 +76,88 @@ def _text(value: object, column: Column) -> str:
     raise _refused(value, column, "a text")
 
 
+# Numbers ------------------------------------------------------------------------------------------------------------
+
+
 def _number(value: object, column: Column) -> Decimal:
-    if isinstance(value, bool | int | float | Decimal | str):
-        try:
-            found = Decimal(int(value) if isinstance(value, bool) else str(value))
-        except InvalidOperation:
-            found = Decimal("NaN")
-        if found.is_finite():
-            return found
-    raise _refused(value, column, "a number")
+    if isinstance(value, bool | int | float | Decimal):
+        found = Decimal(repr(value) if isinstance(value, float) else value)
+    elif isinstance(value, str) and _NUMBER.fullmatch(value):
+        found = Decimal(value)
+    else:
+        raise _refused(value, column, "a number")
+    if not found.is_finite():
+        raise _refused(value, column, "a finite number")
+    if found < 0 and (column.unsigned or column.zerofill):
+        raise _refused(value, column, "0 or more: the column is unsigned")
+    return found
+
+
+def _whole(value: object, column: Column, least: int, most: int) -> int:
+    found = _number(value, column)
+    if not least <= found <= most or found != found.to_integral_value():
+        raise _refused(value, column, f"a whole number from {least} to {most}")
+    return int(found)
 
 
 def _integer(value: object, column: Column) -> str:
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
-        return str(int(value))
-    found = _number(value, column)
-    if found != found.to_integral_value():
-        raise _refused(value, column, "a whole number")
-    return str(int(found))
+    bits = _BITS[column.type]
+    if column.unsigned or column.zerofill:
+        return str(_whole(value, column, 0, (1 << bits) - 1))
+    return str(_whole(value, column, -(1 << bits - 1), (1 << bits - 1) - 1))
+
+
+def _year(value: object, column: Column) -> str:
+    found = _whole(value, column, 0, 2155)
+    if 0 < found < 1901:
+        raise _refused(value, column, "0, or a year from 1901 to 2155")
+    return str(found)
+
+
+def _bit(value: object, column: Column) -> str:
+    if isinstance(value, str) and re.fullmatch("0b[01]+", value):
+        value = int(value, 2)
+    return str(_whole(value, column, 0, (1 << (column.flen or 1)) - 1))
 
 
 def _float(value: object, column: Column) -> str:
-    return str(_number(value, column))
+    found = _number(value, column)
+    if found.copy_abs() > _LARGEST[column.type]:
+        raise _refused(value, column, f"at most {_LARGEST[column.type]:.8g} in size")
+    return str(found.normalize(_EXACT))
 
 
 def _decimal(value: object, column: Column) -> str:
-    digits = Decimal(1).scaleb(-(column.decimals or 0))
-    return format(_number(value, column).quantize(digits, ROUND_HALF_UP), "f")
+    scale = column.decimals or 0
+    places = (10 if column.flen is None else column.flen) - scale
+    found = _number(value, column)
+    fits = found.copy_abs() < 10**places
+    exact = found.quantize(Decimal(1).scaleb(-scale), context=_EXACT) if fits else found
+    if not fits or exact != found:
+        raise _refused(value, column, f"a number with at most {places} digits before the point and {scale} behind it")
+    return format(exact if exact else exact.copy_abs(), "f")
+
+
+def _vector(value: object, column: Column) -> str:
+    try:
+        items = read_json(value) if isinstance(value, str) else value
+    except ValueError as exc:
+        raise _refused(value, column, f"a list of numbers ({exc})") from exc
+    if not isinstance(items, list):
+        raise _refused(value, column, "a list of numbers, or its text")
+    if column.flen is not None and len(items) != column.flen:
+        raise _refused(value, column, f"a list of {column.flen} numbers")
+    return "[" + ",".join(_vector_item(item, column) for item in items) + "]"
+
+
+def _vector_item(item: object, column: Column) -> str:
+    found = _number(item, column)
+    if found.copy_abs() > _LARGEST["float"]:
+        raise _refused(item, column, f"numbers of at most {_LARGEST['float']:.8g} in size")
+    return np.format_float_positional(np.float32(float(found)), unique=True, trim="-")
+
+
+# Dates and times ----------------------------------------------------------------------------------------------------
 
 
 def _date(value: object, column: Column) -> str:
@@ -103,89 +170,57 @@ def _datetime(value: object, column: Column) -> str:
     match = _DATETIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise _refused(value, column, "a moment such as 2026-01-31 23:59:59")
-    return match[1] + _fraction(value, match[2], column)
+    return match[1] + _fraction(value, match[2] or "", column)
 
 
 def _time(value: object, column: Column) -> str:
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise _refused(value, column, "a time such as -12:34:56")
-    return f"{match[1]}{int(match[2]):02d}{match[3]}{_fraction(value, match[4], column)}"
+    if match is None or int(match[2]) > _MOST_HOURS:
+        raise _refused(value, column, f"a time such as -12:34:56, of at most {_MOST_HOURS} hours")
+    text = f"{int(match[2]):02d}{match[3]}{_fraction(value, match[4] or '', column)}"
+    return match[1] + text if text.strip("0:.") else text
 
 
-def _fraction(value: object, digits: str | None, column: Column) -> str:
+def _fraction(value: object, digits: str, column: Column) -> str:
     wanted = column.decimals or 0
-    if len((digits or "").rstrip("0")) > wanted:
+    if len(digits.rstrip("0")) > wanted:
         raise _refused(value, column, f"a text with at most {wanted} digits of a second")
-    return "." + (digits or "").ljust(wanted, "0")[:wanted] if wanted else ""
+    return "." + digits.ljust(wanted, "0")[:wanted] if wanted else ""
+
+
+# Elements and JSON --------------------------------------------------------------------------------------------------
 
 
 def _enum(value: object, column: Column) -> str:
-    if isinstance(value, str):
-        if value in column.elems:
-            return str(column.elems.index(value) + 1)
-        if value:
-            raise _refused(value, column, f"one of {', '.join(column.elems)}, or a number")
-        return "0"
-    return _integer(value, column)
+    if isinstance(value, str) and value in column.elems:
+        return str(column.elems.index(value) + 1)
+    if isinstance(value, str) and value:
+        raise _refused(value, column, f"one of {', '.join(column.elems)}, or a number")
+    return str(_whole(value or 0, column, 0, len(column.elems)))
 
 
 def _set(value: object, column: Column) -> str:
-    names = value.split(",") if isinstance(value, str) and value else value or []
-    if isinstance(names, list):
-        if unknown := [name for name in names if name not in column.elems]:
-            raise _refused(unknown[0], column, f"some of {', '.join(column.elems)}, or a number")
-        return str(sum({1 << column.elems.index(name) for name in names}))
-    return _integer(value, column)
+    names = [name for name in value.split(",") if name] if isinstance(value, str) else value
+    if not isinstance(names, list):
+        return str(_whole(names, column, 0, (1 << len(column.elems)) - 1))
+    if unknown := [name for name in names if name not in column.elems]:
+        raise _refused(unknown[0], column, f"some of {', '.join(column.elems)}, or a number")
+    return str(sum({1 << column.elems.index(name) for name in names}))
 
 
 def _json(value: object, column: Column) -> str:
-    return value if isinstance(value, str) else json_text(value)
-
-
-def json_text(value: object) -> str:
-    """A JSON value as TiDB prints it: `{"a": [true, 1.0], "b": "x"}`, keys sorted by their bytes."""
-    match value:
-        case dict():
-            members = sorted(value.items(), key=lambda member: member[0].encode("utf-8", "surrogateescape"))
-            return "{" + ", ".join(f"{_json_string(key)}: {json_text(item)}" for key, item in members) + "}"
-        case list():
-            return "[" + ", ".join(map(json_text, value)) + "]"
-        case str():
-            return _json_string(value)
-        case Decimal() | float():
-            return _json_float(float(value))
-        case _:
-            return json.dumps(value)
-
-
-def _json_string(text: str) -> str:
-    shown = json.dumps(text, ensure_ascii=False)
-    return shown.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _json_float(value: float) -> str:
-    if not isfinite(value):
-        raise BadEvents(f"JSON has no number {value}")
-    if value and not 1e-15 <= abs(value) < 1e15:
-        mantissa, _, exponent = repr(value).partition("e")
-        if not exponent:  # 1e15 up to 1e16, which repr still writes out
-            mantissa, _, exponent = format(Decimal(repr(value)).normalize(), "e").partition("e")
-        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
-    text = format(Decimal(repr(value)), "f")
-    return text if "." in text else text + ".0"
-
-
-def _vector(value: object, column: Column) -> str:
-    if isinstance(value, list):
-        return "[" + ",".join(format(_number(item, column).normalize(), "f") for item in value) + "]"
-    return _text(value, column)
+    try:
+        return json_text(read_json(value) if isinstance(value, str) else value)
+    except ValueError as exc:
+        raise _refused(value, column, f'JSON, where a string stands in quotes of its own: "\\"x\\"" ({exc})') from exc
 
 
 _READERS: dict[str, Callable[[object, Column], str]] = {
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"), _integer),
-    **dict.fromkeys(("float", "double"), _float),
+    **dict.fromkeys(_BITS, _integer),
+    **dict.fromkeys(_LARGEST, _float),
     **dict.fromkeys(("datetime", "timestamp"), _datetime),
+    "year": _year,
+    "bit": _bit,
     "decimal": _decimal,
     "date": _date,
     "time": _time,

@@ -7,6 +7,8 @@ between old and new row are only numbers in that matrix, so there is no Python s
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -85,10 +87,37 @@ def _check_counts(rows: pa.RecordBatch, side: str, row: Numbers, found: Numbers,
 
 
 def gather(pieces: Pieces, first: Numbers, pool: Pool) -> pa.Array:
-    text = pc.take(pool.array(), pa.array(pieces.reshape(-1)), boundscheck=False)
+    text = pc.take(pool.array(), pa.array(pieces.reshape(-1)))
     _, offsets, data = text.buffers()
     starts = np.frombuffer(offsets, np.int32)[first * pieces.shape[1]]
     return pa.Array.from_buffers(pa.binary(), len(first) - 1, [None, pa.py_buffer(starts), data])
+
+
+def gather_blocks(blocks: list[tuple[Flags, list[Numbers | int]]], pool: Pool) -> pa.Array:
+    """All lines in their order, given as blocks: which lines, and for each of their places the piece numbers.
+
+    A line with fewer pieces than the longest is filled up with empty ones.
+    """
+    width = max(len(places) for _, places in blocks)
+    matrices = [
+        _matrix(int(np.count_nonzero(lines)), [*places, *[EMPTY] * (width - len(places))]) for lines, places in blocks
+    ]
+    pieces = matrices[0]
+    if len(blocks) > 1:
+        pieces = np.empty((len(blocks[0][0]), width), np.int32)
+        for (lines, _), matrix in zip(blocks, matrices, strict=True):
+            pieces[np.flatnonzero(lines)] = matrix
+    try:
+        return gather(pieces, np.arange(len(pieces) + 1), pool)
+    except pa.lib.ArrowException as exc:
+        raise BadEvents(f"the lines of one batch exceed 2 GiB; hand over smaller batches: {exc}") from exc
+
+
+def _matrix(count: int, places: list[Numbers | int]) -> Pieces:
+    pieces = np.empty((count, len(places)), np.int32)
+    for i, numbers in enumerate(places):
+        pieces[:, i] = numbers
+    return pieces
 
 
 def texts(*texts: str) -> pa.Array:
@@ -130,12 +159,12 @@ def with_text(values: pa.Array, ends: Numbers, text: bytes | npt.NDArray[np.uint
 
 # Text inside JSON strings, by the rules of TiCDC's JSON writer: short forms for five bytes, `\u00xx` for the others.
 
-_ESCAPES = {byte: b"\\u%04x" % byte for byte in (*range(0x20), *b"<>&")}
-_ESCAPES |= {ord("\t"): b"\\t", ord("\r"): b"\\r", ord("\n"): b"\\n", ord('"'): b'\\"'}
-_ESCAPES = {ord("\\"): b"\\\\"} | _ESCAPES  # first: the others bring backslashes of their own
-_VISIBLE_ESCAPES = [b"%c" % byte for byte in _ESCAPES if byte >= 0x20]
-_MORE_BYTES = np.array([len(_ESCAPES.get(byte, b".")) - 1 for byte in range(256)], np.uint8)
-_TO_ESCAPE = np.array([byte in _ESCAPES or byte >= 0x80 for byte in range(256)])
+_ESCAPES = {b"\\": b"\\\\"}  # first: the others bring backslashes of their own
+_ESCAPES |= {bytes([byte]): b"\\u%04x" % byte for byte in (*range(0x20), *b"<>&")}
+_ESCAPES |= {b"\t": b"\\t", b"\r": b"\\r", b"\n": b"\\n", b'"': b'\\"'}
+_VISIBLE = [special for special in _ESCAPES if special >= b" "]
+_MORE_BYTES = bytes(len(_ESCAPES.get(bytes([byte]), b".")) - 1 for byte in range(256))
+_TO_ESCAPE = bytes(bytes([byte]) in _ESCAPES or byte >= 0x80 for byte in range(256))
 _LINE_SEPARATORS = {"\u2028".encode(): b"\\u2028", "\u2029".encode(): b"\\u2029"}
 
 
@@ -144,9 +173,15 @@ def needs_escape(values: pa.Array) -> Flags | None:
     ends, held = bytes_of(values)
     if all(_is_plain(held[i : i + _SCAN_BYTES]) for i in range(0, len(held), _SCAN_BYTES)):
         return None
-    found = np.zeros(len(values), np.bool_)
-    filled = np.diff(ends) > 0
-    found[filled] = np.logical_or.reduceat(_TO_ESCAPE[held], ends[:-1][filled])
+    return _per_value(np.bitwise_or, held.tobytes().translate(_TO_ESCAPE), ends, np.uint8).astype(np.bool_)
+
+
+def _per_value(reduce: np.ufunc, numbers: bytes, ends: Numbers, kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
+    """What the numbers of each value's bytes add up to; 0 for an empty value."""
+    found = np.zeros(len(ends) - 1, kind)
+    filled = ends[:-1] < ends[1:]
+    if filled.any():
+        found[filled] = reduce.reduceat(np.frombuffer(numbers, np.uint8), ends[:-1][filled], dtype=kind)
     return found
 
 
@@ -154,7 +189,7 @@ def _is_plain(block: npt.NDArray[np.uint8]) -> bool:
     if block.min() < 0x20 or block.max() >= 0x80:
         return False
     text = block.tobytes()
-    return not any(special in text for special in _VISIBLE_ESCAPES)
+    return not any(special in text for special in _VISIBLE)
 
 
 def escaped_text(values: pa.Array) -> pa.Array:
@@ -177,19 +212,27 @@ def escaped_text(values: pa.Array) -> pa.Array:
 def escaped_bytes(values: pa.Array) -> pa.Array:
     """Raw bytes as they stand in a JSON string: each as the code point of the same value."""
     ends, held = bytes_of(values)
-    high = np.concatenate([[0], np.cumsum(held >= 0x80)])
-    return _escaped_ascii(with_text(values, ends + high[ends], held.tobytes().decode("latin-1").encode()))
+    high = _per_value(np.add, (held >= 0x80).tobytes(), ends, np.int64)
+    text = held.tobytes().decode("latin-1").encode()
+    return _escaped_ascii(with_text(values, _wider(ends, high), text))
 
 
 def _escaped_ascii(values: pa.Array) -> pa.Array:
     ends, held = bytes_of(values)
-    text = held.tobytes()
+    plain = text = held.tobytes()
     for byte, shown in _ESCAPES.items():
-        text = text.replace(b"%c" % byte, shown)
-    if len(text) == len(held):
+        text = text.replace(byte, shown)
+    if text is plain:
         return values
-    more = np.concatenate([[0], np.cumsum(_MORE_BYTES[held], dtype=np.int64)])
-    return with_text(values, ends + more[ends], text)
+    more = _per_value(np.add, plain.translate(_MORE_BYTES), ends, np.int64)
+    return with_text(values, _wider(ends, more), text)
+
+
+def _wider(ends: Numbers, more: Numbers) -> Numbers:
+    """The ends of values that each grow by so many bytes."""
+    moved = ends.copy()
+    moved[1:] += np.cumsum(more)
+    return moved
 
 
 def _without_bad_bytes(text: bytes | None) -> bytes | None:

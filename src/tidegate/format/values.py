@@ -119,8 +119,7 @@ _TENS = 10.0 ** np.arange(1, 10)
 def _is_shortest(values: pa.Array, numbers: Floats, bits: int) -> Flags:
     """Which texts are what Arrow prints without exponent; one of more digits than are sure is not looked at closer.
 
-    The number says where the point must stand, so few bytes need a look: nothing but digits fits in front of it, and
-    an exponent either moves the point or ends in a zero.
+    The number says where the point must stand, so few bytes need a look: nothing but digits fits in front of it.
     """
     ends, held = bytes_of(values)
     if not len(held):
@@ -133,9 +132,9 @@ def _is_shortest(values: pa.Array, numbers: Floats, bits: int) -> Flags:
     broken &= (length > whole + 1) & (digits - 1 - (size < 1) <= _SURE_DIGITS[bits])
     broken &= (size >= 1) | (held[np.minimum(ends[:-1] + sign, last)] == ord("0"))
     unbroken = (length == whole) & (digits <= _SURE_DIGITS[bits])
-    unbroken[_owners(ends, (held | 0x20) == ord("e"))] = False  # `1200e2` is as long as its number
-    without_exponent = ((size >= _least(1e-6, bits)) & (size < 1e10)) | (size == 0)
-    shortest: Flags = without_exponent & np.where(numbers == np.trunc(numbers), unbroken, broken)
+    in_range = ((size >= _least(1e-6, bits)) & (size < 1e10)) | (size == 0)
+    shortest: Flags = in_range & np.where(numbers == np.trunc(numbers), unbroken, broken)
+    shortest[_owners(ends, (held | 0x20) == ord("e"))] = False  # `1200e2` is as long as its number, 120000
     return shortest
 
 
