@@ -42,7 +42,9 @@ Options of the changefeed stand in CONFIG.toml, in the sink URI (?file-size=16Mi
 --option KEY=VALUE; later ones win. SIGINT or SIGTERM stops reading, lands what is spooled and writes the checkpoint; a
 second one leaves at once.
 """
-_ENCODE_EXAMPLES = """The table and its changes come as JSON from standard input, and the bytes go to standard output:
+_ENCODE_EXAMPLES = """The table and its changes come as JSON from standard input, and the bytes go to standard output.
+
+examples:
 
   echo '{"schema": "shop", "table": "orders", "columns": ["id int primary key", "note varchar(20)"],
          "rows": [{"kind": "insert", "commit_ts": 7, "after": {"id": 1, "note": "new"}}]}' \\
@@ -122,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the data file, the schema file, or where they stand (default: %(default)s)",
     )
     encode.add_argument(
-        "--now", type=int, metavar="MS", help="the moment of writing in milliseconds since 1970 (default: now)"
+        "--now", type=_moment, metavar="MS", help="the moment of writing in milliseconds since 1970 (default: now)"
     )
     encode.set_defaults(run=_encode)
 
@@ -296,6 +298,12 @@ def _verify(arguments: argparse.Namespace) -> int:
         print(f"  {key:<22} {value:.1f}" if isinstance(value, float) else f"  {key:<22} {value}")
     print("verified: every change up to the checkpoint is there exactly once, in order")
     return 0
+
+
+def _moment(text: str) -> int:
+    if not text.isdecimal() or len(text) > 13:
+        raise argparse.ArgumentTypeError(f"{text!r} is no moment in milliseconds since 1970, such as 1767225600000")
+    return int(text)
 
 
 def _encode(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 TidegateError
 ├── UsageError            fix the command, an option, a URI or the input's shape      (exit code 2)
 │   ├── BadSetting        an option or URI is unknown or out of range
-│   └── BadEvents         the events break their contract: wrong schema, NULL name, wrong value count
+│   └── BadEvents         the events break their contract: wrong schema, NULL name, wrong value (exit code 1)
 ├── LandingError          something could not be put on storage
 │   ├── StoreUnavailable  may pass: the driver plans it again (retry = True)
 │   └── StoreRefused      will not pass by itself: rights, names, an object with other content

@@ -166,7 +166,57 @@ def test_a_sink_without_write_rights_is_a_failure_not_a_traceback(tmp_path: Path
     assert "Traceback" not in answer.stderr
 
 
-@pytest.mark.parametrize("verb", [[], ["run"], ["verify"], ["bench"]])
+def encode(given: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    # The date in paths is that of the local time zone.
+    environment = os.environ | {"TZ": "UTC"}
+    return subprocess.run(
+        command("encode", *arguments), input=given.encode(), capture_output=True, timeout=120, env=environment
+    )
+
+
+def test_encode_writes_the_exact_bytes_or_one_sentence(tmp_path: Path) -> None:
+    config = tmp_path / "changefeed.toml"
+    config.write_text('[sink]\nterminator = "\\n"\n[sink.csv]\ninclude-commit-ts = true\n', encoding="utf-8")
+    rows = """{"schema": "shop", "table": "orders", "version": 437, "columns": ["id int primary key", "note blob"],
+        "rows": [{"kind": "insert", "commit_ts": 7, "after": {"id": 1, "note": {"hex": "e9"}}},
+                 {"kind": "update", "commit_ts": 9, "before": [1, null], "after": [2, "x"]}]}"""
+    csv = encode(rows, "--config", str(config), "--option", "csv.binary-encoding-method=hex")
+    assert csv.stdout == b'"I","orders","shop",7,1,"e9"\n"D","orders","shop",9,1,\\N\n"I","orders","shop",9,2,"78"\n'
+    assert (csv.returncode, csv.stderr) == (0, b"")
+
+    canal = encode(
+        rows, "--protocol", "canal-json", "--option", "output-raw-change-event=true", "--now", "1663572946034"
+    )
+    first, second, end = canal.stdout.split(b"\r\n")
+    assert first.endswith('"old":null,"data":[{"id":"1","note":"é"}]}'.encode())
+    assert b'"type":"UPDATE","es":0,"ts":1663572946034,' in second
+    assert end == b""
+
+    places = encode(rows, "--sink", "noop://?protocol=canal-json", "--output", "paths", "--now", "1663572946034")
+    assert places.stdout.splitlines()[1:] == [
+        b"data   shop/orders/437/2022-09-19/CDC00000000000000000001.json",
+        b"index  shop/orders/437/2022-09-19/meta/CDC.index",
+    ]
+    assert places.stdout.startswith(b"schema shop/orders/meta/schema_437_")
+    schema = encode(rows, "--output", "schema").stdout
+    assert schema.startswith(b'{\n    "Table": "orders",\n    "Schema": "shop",\n')
+    assert schema.endswith(b'"ColumnType": "BLOB",\n            "ColumnPrecision": "65535"\n        }\n    ],\n'
+                           b'    "TableColumnsTotal": 2\n}')  # fmt: skip
+
+    for given, arguments, code, sentence in [
+        (rows.replace("[2,", '["two",'), [], 1, "row 2, `after`: column 'id' (int) cannot be 'two'"),
+        (rows.replace("blob", "blub"), [], 1, "'blub'"),
+        (rows, ["--option", "csv.quote=ab"], 2, "csv quote is 'ab'"),
+        (rows, ["--protocol", "avro"], 2, "avro"),
+        (rows, ["--config", str(tmp_path / "none.toml")], 2, "none.toml"),
+    ]:
+        answer = encode(given, *arguments)
+        assert (answer.returncode, answer.stdout) == (code, b"")
+        assert sentence in answer.stderr.decode()
+        assert len(answer.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("verb", [[], ["run"], ["verify"], ["encode"], ["bench"]])
 def test_help_shows_an_example(verb: list[str]) -> None:
     answer = tidegate(*verb, "--help")
     assert answer.returncode == 0

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from datetime import datetime
+import re
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.encode import data_bytes, paths, read_document, schema_text
 from tidegate.errors import BadEvents, BadSetting
@@ -436,7 +442,8 @@ TINY = ["a tinyint primary key", "b tinyint"]
 def test_a_canal_json_message(columns: list[str], options: dict[str, str], row: Row, differs: dict[str, Any]) -> None:
     usual = {
         "id": 0, "database": "test", "table": "t", "pkNames": ["a"], "isDdl": False, "type": "INSERT", "es": 0,
-        "ts": NOW_MS, "sql": "", "sqlType": {"a": -6, "b": -6}, "mysqlType": {"a": "tinyint", "b": "tinyint"}, "old": None,
+        "ts": NOW_MS, "sql": "", "sqlType": {"a": -6, "b": -6}, "mysqlType": {"a": "tinyint", "b": "tinyint"},
+        "old": None,
     }  # fmt: skip
     assert json.loads(encoded(document(columns, row), CANAL | options)) == usual | differs
 
@@ -717,5 +724,82 @@ def test_bad_input_is_refused_naming_the_culprit(text: str, sentence: str) -> No
 
 
 def test_a_table_of_which_nothing_is_selected_is_refused() -> None:
-    with pytest.raises(BadSetting, match="no column of test.t: keep one"):
+    with pytest.raises(BadSetting, match=r"no column of test\.t: keep one"):
         encoded(document(["a int"], insert(1)), LF, selecting(("test.*", ["b"])))
+
+
+TYPES = [
+    *("tinyint", "bigint unsigned", "bit(7)", "year", "float", "double unsigned", "decimal(9,3)", "decimal", "json"),
+    *("varchar(9)", "blob", "date", "datetime(3)", "time", "enum('a','')", "set('a','b')", "vector", "vector(2)"),
+]
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["", "a", "1e400", "0b1", "[]"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["hex", "base64", "x"]), inner),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(TYPES), ANYTHING)
+def test_any_value_is_written_by_both_protocols_or_refused(declared: str, value: Any) -> None:
+    try:
+        found = read_document(document([f"a {declared}"], insert(value)))
+    except BadEvents:
+        return
+    assert json.loads(data_bytes(found, settings(CANAL), NOW_MS))["data"]
+    if found.rows[0]["after"] != [b"0"] or "enum" not in declared:
+        assert data_bytes(found, settings(LF), NOW_MS)
+
+
+@given(st.dictionaries(st.sampled_from(["schema", "table", "columns", "rows", "version", "query", "type"]), ANYTHING))
+def test_any_document_is_read_or_refused(fields: dict[str, Any]) -> None:
+    try:
+        found = read_document(json.dumps(json.loads(document(["a int"], insert(1))) | fields))
+    except BadEvents:
+        return
+    assert schema_text(found, settings({}))
+
+
+# The guide ----------------------------------------------------------------------------------------------------------
+
+GUIDE = Path(__file__).parents[2] / "docs" / "encode.md"
+
+
+def examples() -> list[tuple[str, str, str]]:
+    """Input, command and output of every example in the guide."""
+    found, rows = [], ""
+    for kind, body in re.findall(r"^```(json|console)\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.M | re.S):
+        if kind == "json":
+            rows = body
+        else:
+            command, _, output = body.partition("\n")
+            found.append((rows, command, output))
+    return found
+
+
+@pytest.mark.parametrize(("rows", "command", "output"), examples())
+def test_the_guide_shows_what_comes_out(rows: str, command: str, output: str) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--option", action="append", default=[])
+    parser.add_argument("--protocol", default="csv")
+    parser.add_argument("--output", default="data")
+    parser.add_argument("--now", type=int, default=0)
+    flags = parser.parse_args(shlex.split(command.removesuffix(" < rows.json").removeprefix("$ tidegate encode")))
+    chosen = settings(dict(option.split("=") for option in flags.option) | {"protocol": flags.protocol})
+    table = read_document(rows)
+    shown = {
+        "data": lambda: data_bytes(table, chosen, flags.now).decode().replace("\r\n", "\n"),
+        "schema": lambda: schema_text(table, chosen) + "\n",
+        "paths": lambda: "".join(
+            f"{what:<6} {path}\n" for what, path in paths(table, chosen, datetime.fromtimestamp(flags.now / 1000, UTC))
+        ),
+    }
+    assert shown[flags.output]() == output
+
+
+def test_the_guide_has_examples_of_every_output() -> None:
+    assert len(examples()) == 4

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
+from tidegate.format.declared import declared_column
 from tidegate.format.tables import TYPES, Column, Layout, schema_checksum, schema_file_text
 
 PEOPLE = Layout(
@@ -72,6 +73,59 @@ def test_a_column_shows_type_precision_and_scale(
 ) -> None:
     wanted = {"ColumnType": type_name, "ColumnPrecision": precision, "ColumnScale": scale}
     assert rendered(column) == {key: text for key, text in wanted.items() if text is not None}
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [
+        ("bit", "BIT UNSIGNED 1"), ("bit(5)", "BIT UNSIGNED 5"), ("tinyint", "TINYINT 4"), ("smallint", "SMALLINT 6"),
+        ("mediumint", "MEDIUMINT 9"), ("int", "INT 11"), ("bigint", "BIGINT 20"), ("tinyint(5)", "TINYINT 5"),
+        ("tinyint unsigned", "TINYINT UNSIGNED 3"), ("smallint unsigned", "SMALLINT UNSIGNED 5"),
+        ("mediumint unsigned", "MEDIUMINT UNSIGNED 8"), ("int unsigned", "INT UNSIGNED 10"),
+        ("bigint unsigned", "BIGINT UNSIGNED 20"), ("int zerofill", "INT UNSIGNED 10"), ("bool", "TINYINT 1"),
+        ("float", "FLOAT 12"), ("float(5)", "FLOAT 12"), ("float(7,3)", "FLOAT 7 . 3"), ("double", "DOUBLE 22"),
+        ("double(12,3)", "DOUBLE 12 . 3"), ("double(7,0)", "DOUBLE 7"), ("decimal", "DECIMAL 10 . 0"),
+        ("decimal(5)", "DECIMAL 5 . 0"), ("decimal(5,2)", "DECIMAL 5 . 2"), ("year", "YEAR UNSIGNED 4"),
+        ("date", "DATE"), ("datetime", "DATETIME"), ("datetime(2)", "DATETIME . 2"), ("timestamp(0)", "TIMESTAMP"),
+        ("time(5)", "TIME . 5"), ("char", "CHAR 1"), ("char(32)", "CHAR 32"), ("varchar(128)", "VARCHAR 128"),
+        ("var_string(64)", "VAR_STRING 64"), ("binary(3)", "BINARY 3"), ("varbinary(3)", "VARBINARY 3"),
+        ("char(3) charset binary", "BINARY 3"), ("tinytext", "TINYTEXT 255"), ("text", "TEXT 65535"),
+        ("mediumtext", "MEDIUMTEXT 16777215"), ("longtext", "LONGTEXT 4294967295"), ("tinyblob", "TINYBLOB 255"),
+        ("blob", "BLOB 65535"), ("mediumblob", "MEDIUMBLOB 16777215"), ("longblob", "LONGBLOB 4294967295"),
+        ("text(100)", "TEXT 65535"), ("blob(100)", "TINYBLOB 255"), ("json", "JSON"), ("vector(3)", "VECTOR"),
+        ("unspecified", "UNSPECIFIED"),
+    ],
+)  # fmt: skip
+def test_a_declared_column_shows_the_lengths_that_tidb_gives_it(declared: str, shown: str) -> None:
+    """`DECIMAL 5 . 2` stands for a precision of 5 and a scale of 2."""
+    column = rendered(declared_column(f"c {declared}"))
+    sizes, _, scale = shown.partition(" . ")
+    precision = sizes.rpartition(" ")[2] if sizes[-1].isdigit() else ""
+    wanted = {
+        "ColumnType": sizes.removesuffix(precision).strip(),
+        "ColumnPrecision": precision,
+        "ColumnScale": scale,
+    }
+    assert column == {key: text for key, text in wanted.items() if text}
+
+
+@pytest.mark.parametrize(
+    ("declared", "fields"),
+    [
+        ("int default 10", {"ColumnDefault": "10"}),
+        ("int not null primary key", {"ColumnNullable": "false", "ColumnIsPk": "true"}),
+        ("int default null", {}),
+        ("int default ''", {"ColumnDefault": ""}),
+        ("int as (1)", {}),
+    ],
+)
+def test_a_declared_column_shows_its_attributes(declared: str, fields: dict[str, str]) -> None:
+    assert rendered(declared_column(f"c {declared}")) == {"ColumnType": "INT", "ColumnPrecision": "11"} | fields
+
+
+def test_a_bit_default_is_raw_bytes_and_one_that_is_no_utf8_cannot_be_told() -> None:
+    text = schema_file_text("s", "t", 1, Layout((declared_column("c bit(16) default b'111111111'"),)))
+    assert '"ColumnDefault": "\\u0001\\ufffd"' in text
 
 
 def test_keys_nullability_and_elements_show_only_when_they_say_something() -> None:

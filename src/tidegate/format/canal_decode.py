@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from tidegate.errors import BadEvents
 from tidegate.events import DELETE, EVENTS, ROW_KINDS, UPDATE, tso
-from tidegate.format.canal_json import FLOAT_BITS, CanalOptions, encode
+from tidegate.format.canal_json import CanalOptions, encode
 from tidegate.format.tables import Column, Layout
-from tidegate.format.values import float_texts
+from tidegate.format.values import FLOAT_BITS, float_texts
 
 
 class Absent(Enum):

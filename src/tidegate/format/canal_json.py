@@ -42,9 +42,8 @@ from tidegate.format.pieces import (
 )
 from tidegate.format.sql_types import Large, full_mysql_type, large_sql_type, mysql_type, sql_type
 from tidegate.format.tables import Column, Layout
-from tidegate.format.values import plain_float_texts
+from tidegate.format.values import FLOAT_BITS, plain_float_texts
 
-FLOAT_BITS = {"float": 32, "double": 64}
 _LOGICAL_BITS = 18  # of a commit-ts; the rest is `es`
 
 

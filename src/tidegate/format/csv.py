@@ -40,10 +40,9 @@ from tidegate.format.pieces import (
     with_text,
 )
 from tidegate.format.tables import Column, Layout
-from tidegate.format.values import BadValue, enum_names, float_texts, set_names
+from tidegate.format.values import FLOAT_BITS, BadValue, enum_names, float_texts, set_names
 
 _HEADER = ("ticdc-meta$operation", "ticdc-meta$table", "ticdc-meta$schema")
-FLOAT_BITS = {"float": 32, "double": 64}
 _RANKS = 4
 _BLOCK_ROWS = 4096
 _NAMES = {"enum": enum_names, "set": set_names}

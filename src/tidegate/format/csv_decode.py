@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents, BadSetting
-from tidegate.format.csv import ENCODINGS, FLOAT_BITS, CsvOptions, escaped, header
+from tidegate.format.csv import ENCODINGS, CsvOptions, escaped, header
 from tidegate.format.tables import Column, Layout
-from tidegate.format.values import BadValue, enum_numbers, float_texts, set_numbers
+from tidegate.format.values import FLOAT_BITS, BadValue, enum_numbers, float_texts, set_numbers
 
 Fields = Sequence[bytes | None]
 

@@ -32,7 +32,7 @@ def stored_default(column: Column, words: Words) -> str | None:
     token = words.take()
     match token.kind:
         case "literal":
-            return _of_literal(column, token.value.encode("latin-1"))
+            return _of_literal(column, token)
         case "text":
             return _of_text(column, token.value)
         case "word":
@@ -53,13 +53,13 @@ def _of_word(column: Column, token: Token, words: Words) -> str | None:
     return _of_number(column, number)
 
 
-def _of_literal(column: Column, raw: bytes) -> str:
-    number = int.from_bytes(raw, "big")
+def _of_literal(column: Column, token: Token) -> str:
+    number = int.from_bytes(token.raw, "big")
     if column.type not in _HOLD_BYTES:
         return _of_text(column, str(number))
     if column.type == "bit":
         _checked(column, number)
-    return _padded(column, raw.decode("utf-8", "surrogateescape"))
+    return _padded(column, token.text)
 
 
 def _of_number(column: Column, number: str) -> str:

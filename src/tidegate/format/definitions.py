@@ -43,17 +43,9 @@ _TWO_LENGTHS = ("decimal", "float", "double")
 _MOST = {"bit": 64, "decimal": 65, "year": 4, "char": 255} | dict.fromkeys(_WITH_FSP, 6) | dict.fromkeys(_INTEGERS, 255)
 _MOST_SCALE = 30
 _FLOAT_BITS, _DOUBLE_BITS = 24, 53
-_CHAR_BYTES = {
-    "binary": 1,
-    "ascii": 1,
-    "latin1": 1,
-    "gbk": 2,
-    "ucs2": 2,
-    "utf8": 3,
-    "utf8mb3": 3,
-    "utf8mb4": 4,
-    "gb18030": 4,
-}
+_CHAR_BYTES = {"binary": 1, "ascii": 1, "latin1": 1, "gbk": 2, "ucs2": 2, "utf8": 3, "utf8mb3": 3} | dict.fromkeys(
+    ("utf8mb4", "gb18030"), 4
+)
 _TEXT_SIZES = {"tinytext": 255, "text": 65535, "mediumtext": 16777215, "longtext": 4294967295}
 
 
@@ -107,7 +99,7 @@ def _elements(words: Words) -> tuple[str, ...]:
     tokens = words.group()
     if not tokens or any(token.kind not in ("text", "literal") for token in tokens):
         raise words.refuse("needs its elements as quoted texts in parentheses")
-    return tuple(token.value.rstrip(" ") for token in tokens)
+    return tuple(token.text.rstrip(" ") for token in tokens)
 
 
 def _size(draft: Draft, words: Words) -> None:
@@ -156,7 +148,7 @@ def _finish(draft: Draft) -> None:
     if column.type == "text" and column.flen is not None:
         most_bytes = column.flen * _CHAR_BYTES[draft.charset]
         draft.set(type=next((kind for kind, most in _TEXT_SIZES.items() if most_bytes <= most), "longtext"), flen=None)
-    if column.type == "year" and not column.nullable and not column.pk and not draft.has_default:
+    if column.type == "year" and not column.nullable and not draft.has_default:
         draft.set(default="0000")
 
 

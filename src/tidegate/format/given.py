@@ -35,7 +35,8 @@ _DATETIME = re.compile(rf"({_DAY} (?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9])(?:
 _TIME = re.compile(r"(-?)([0-9]{1,3})(:[0-5][0-9]:[0-5][0-9])(?:\.([0-9]{1,6}))?")
 _MOST_HOURS = 838
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
-_LARGEST = {"float": float(np.finfo(np.float32).max), "double": float(np.finfo(np.float64).max)}
+_TOO_LARGE = {"float": 2**128 - 2**103, "double": 2**1024 - 2**970}  # from here on a number rounds to infinity
+_LARGEST = {"float": "3.4028235e38", "double": "1.7976931348623157e308"}
 _EXACT = Context(prec=400)
 
 
@@ -122,8 +123,8 @@ def _bit(value: object, column: Column) -> str:
 
 def _float(value: object, column: Column) -> str:
     found = _number(value, column)
-    if found.copy_abs() > _LARGEST[column.type]:
-        raise _refused(value, column, f"at most {_LARGEST[column.type]:.8g} in size")
+    if found.copy_abs() >= _TOO_LARGE[column.type]:
+        raise _refused(value, column, f"at most {_LARGEST[column.type]} in size")
     return str(found.normalize(_EXACT))
 
 
@@ -151,10 +152,10 @@ def _vector(value: object, column: Column) -> str:
 
 
 def _vector_item(item: object, column: Column) -> str:
-    found = _number(item, column)
-    if found.copy_abs() > _LARGEST["float"]:
-        raise _refused(item, column, f"numbers of at most {_LARGEST['float']:.8g} in size")
-    return np.format_float_positional(np.float32(float(found)), unique=True, trim="-")
+    found = float(_number(item, column))
+    if abs(found) >= _TOO_LARGE["float"]:
+        raise _refused(item, column, f"numbers of at most {_LARGEST['float']} in size")
+    return np.format_float_positional(np.float32(found), unique=True, trim="-")
 
 
 # Dates and times ----------------------------------------------------------------------------------------------------

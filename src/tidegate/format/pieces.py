@@ -87,7 +87,10 @@ def _check_counts(rows: pa.RecordBatch, side: str, row: Numbers, found: Numbers,
 
 
 def gather(pieces: Pieces, first: Numbers, pool: Pool) -> pa.Array:
-    text = pc.take(pool.array(), pa.array(pieces.reshape(-1)))
+    try:
+        text = pc.take(pool.array(), pa.array(pieces.reshape(-1)))
+    except pa.ArrowInvalid as exc:
+        raise BadEvents(f"the lines of one batch exceed 2 GiB; hand over smaller batches: {exc}") from exc
     _, offsets, data = text.buffers()
     starts = np.frombuffer(offsets, np.int32)[first * pieces.shape[1]]
     return pa.Array.from_buffers(pa.binary(), len(first) - 1, [None, pa.py_buffer(starts), data])
@@ -107,10 +110,7 @@ def gather_blocks(blocks: list[tuple[Flags, list[Numbers | int]]], pool: Pool) -
         pieces = np.empty((len(blocks[0][0]), width), np.int32)
         for (lines, _), matrix in zip(blocks, matrices, strict=True):
             pieces[np.flatnonzero(lines)] = matrix
-    try:
-        return gather(pieces, np.arange(len(pieces) + 1), pool)
-    except pa.lib.ArrowException as exc:
-        raise BadEvents(f"the lines of one batch exceed 2 GiB; hand over smaller batches: {exc}") from exc
+    return gather(pieces, np.arange(len(pieces) + 1), pool)
 
 
 def _matrix(count: int, places: list[Numbers | int]) -> Pieces:

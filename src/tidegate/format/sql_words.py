@@ -28,6 +28,16 @@ class Token(NamedTuple):
     kind: str
     value: str
 
+    @property
+    def text(self) -> str:
+        """What a text or a literal says; bytes that are no UTF-8 are lone surrogates."""
+        return self.raw.decode("utf-8", "surrogateescape") if self.kind == "literal" else self.value
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes of a literal."""
+        return self.value.encode("latin-1")
+
 
 _OPEN, _CLOSE, _COMMA = (Token("mark", mark) for mark in "(),")
 

@@ -21,8 +21,8 @@ from typing import Any
 from tidegate.errors import BadEvents
 
 SCHEMA_FILE_FORMAT = 1
-# What is to be done about a version's schema file before its data: nothing; look for it and for one with the same columns
-# under another version, and write it if need be; write it.
+# What is to be done about a version's schema file before its data: nothing; look for it and for one with the same
+# columns under another version, and write it if need be; write it.
 SETTLED, CHECK, WRITE = range(3)
 
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")

@@ -38,6 +38,8 @@ _FLOAT_TEXT = re.compile(rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9
 _WHOLE_NUMBER = re.compile(rb"0*[0-9]{1,20}")
 _INFINITE = re.compile(rb"[+-]?inf(?:inity)?", re.IGNORECASE)
 
+FLOAT_BITS = {"float": 32, "double": 64}
+
 
 class BadValue(BadEvents):
     """A value that its column cannot have; `position` says which one of the array."""
