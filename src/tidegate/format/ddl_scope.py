@@ -122,8 +122,7 @@ def change_partitions(action: int, before: Table, after: Table, query: str) -> D
 
 
 def exchange_partition(before: Table, after: Table, normal: Table, query: str) -> DdlEvent | None:
-    """`before` and `after` are the partitioned table; `normal`, as it was, becomes the partition that stands in its
-    place afterwards, and gets the id of the one that left."""
+    """`before` and `after` are the partitioned table, `normal` the other one as it was: it takes the id that left."""
     partition_id = _exchanged(before, after, normal)
     if not after.kept and not normal.kept:
         return None
