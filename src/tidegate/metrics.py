@@ -22,7 +22,7 @@ from tidegate.errors import BadSetting, BrokenInvariant
 
 PREFIX = "ticdc_sink_cloud_storage_"
 ALWAYS = ("namespace", "changefeed")
-LABELS = ("reason", "executor", "op")
+LABELS = ("reason", "executor", "op", "outcome")
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 _SECONDS = tuple(0.001 * 2**n for n in range(18))  # 1 ms .. 131 s
@@ -72,6 +72,21 @@ METRICS = (
     Metric("checkpoint_lag_seconds", GAUGE, "Wall clock less the checkpoint"),
     Metric("resolved_ts", GAUGE, "The resolved mark, its physical part in milliseconds"),
     Metric("resolved_lag_seconds", GAUGE, "Wall clock less the resolved mark"),
+    # DDL
+    Metric(
+        "ddl_drain_duration_seconds",
+        HISTOGRAM,
+        "From a DDL's arrival to all it touches being durable",
+        buckets=_SECONDS,
+    ),
+    Metric(
+        "ddl_drain_wait_encode_seconds", HISTOGRAM, "... until all changes before it were accepted", buckets=_SECONDS
+    ),
+    Metric("ddl_drain_wait_remote_seconds", HISTOGRAM, "... from then until these were durable", buckets=_SECONDS),
+    Metric("ddl_duration_seconds", HISTOGRAM, "From a DDL's arrival to its end", buckets=_SECONDS),
+    Metric("ddl_affected_dispatchers", HISTOGRAM, "Dispatchers that a DDL drained", buckets=_ROWS),
+    Metric("ddl_total", COUNTER, "DDLs, by what became of them: written, passed, filtered, skipped", ("outcome",)),
+    Metric("ddl_unfinished", GAUGE, "DDLs that are not over"),
     # source and micro-batches
     Metric("source_backlog_bytes", GAUGE, "Encoded bytes that the source has and has not handed out, estimated"),
     Metric("batch_rows", HISTOGRAM, "Rows of a micro-batch", buckets=_ROWS),

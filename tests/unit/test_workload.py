@@ -301,7 +301,7 @@ def test_batches_are_bounded_and_end_at_transactions() -> None:
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("workload://sysbench?table=10", "unknown parameter 'table'; known: batch, epoch"),
+        ("workload://sysbench?table=10", "unknown parameter 'table'; known: batch, ddl, epoch"),
         ("workload://sysbench?tables=0", "tables='0' is not a whole number from 1"),
         ("workload://sysbench?rows=ten", "rows='ten'"),
         ("workload://sysbench?mix=1:2", "mix='1:2' is not inserts:updates:deletes"),

@@ -74,6 +74,7 @@ class Dispatchers(Columns):
         "table_id": np.int64, "span": np.int32, "logical_id": np.int64, "lane": np.int32, "version": np.int64,
         "accepted_ts": np.int64, "accepted_seq": np.int64, "durable_ts": np.int64, "durable_seq": np.int64,
         "head": np.int64, "tail": np.int64, "bytes": np.int64, "oldest": np.float64, "unacked": np.int64,
+        "schema_id": np.int64, "flying": np.int32, "frozen_ts": np.int64,
     }  # fmt: skip
     table_id: Ints
     span: Ints
@@ -89,6 +90,9 @@ class Dispatchers(Columns):
     bytes: Ints
     oldest: NDArray[np.float64]
     unacked: Ints
+    schema_id: Ints
+    flying: Ints  # items planned and not yet durable
+    frozen_ts: Ints  # nothing from here on may be planned: a DDL's marker stands there
 
 
 class Lanes(Columns):
@@ -151,6 +155,7 @@ class Queues:
         ds.table_id[new], ds.span[new], ds.logical_id[new] = table_id, span, logical_id
         ds.head[new] = ds.tail[new] = END
         ds.accepted_ts[new] = ds.durable_ts[new] = -1
+        ds.frozen_ts[new] = NOTHING_PENDING
         owner = logical_id if self.shared_lanes else table_id
         lanes, first_at = self._lane_keys.numbers(owner, span)
         self.lanes.extend(len(first_at))

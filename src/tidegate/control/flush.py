@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tidegate.control.blocking import Blocking
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Ints, Numbers, group_starts
 from tidegate.control.dispatcher import Queues
@@ -103,6 +104,7 @@ class Round:
 class Planner:
     limits: Limits
     queues: Queues
+    blocking: Blocking
     closing: bool = False
     bytes_per_s: float = 128.0 * MIB  # measured speed of landing, so that a round takes about `round_seconds`
     files_per_s: float = 1_000.0
@@ -111,6 +113,7 @@ class Planner:
     _ages: list[tuple[float, int, Numbers]] = field(default_factory=list)
     _age_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     _size_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    _ddl_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     _retries: list[tuple[float, int, Round]] = field(default_factory=list)
     _pushed: int = 0
     _rounds: int = 0
@@ -126,11 +129,41 @@ class Planner:
         if len(full):
             self._size_due = np.union1d(self._size_due, full)
 
+    def drain(self, dispatcher: Numbers) -> None:
+        """What these hold before a DDL's marker lands at once."""
+        if len(before := dispatcher[self._before_marker(dispatcher)]):
+            self._ddl_due = np.union1d(self._ddl_due, before)
+
+    def _before_marker(self, dispatcher: Numbers) -> NDArray[np.bool_]:
+        """Which of these hold something that a marker stands behind."""
+        frozen = self.blocking.frozen_from(dispatcher)
+        return np.asarray((frozen != NOTHING_PENDING) & self._open(dispatcher, frozen))
+
+    def _open(self, dispatcher: Numbers, frozen: Ints) -> NDArray[np.bool_]:
+        """Which of these hold something that may land."""
+        head = self.queues.dispatchers.head[dispatcher]
+        found = head >= 0
+        found[found] = self.queues.items.first_ts[head[found]] < frozen[found]
+        return found
+
+    def released(self, dispatcher: Numbers) -> None:
+        """A DDL is over: what stood behind its marker may be due by size or age, or stands before the next one."""
+        left = dispatcher[self.queues.dispatchers.head[dispatcher] >= 0]
+        self.drain(left)
+        self._renew(left)
+
+    def nothing_open(self) -> bool:
+        """Whether all that is queued stands behind markers, or in lanes that are busy."""
+        return not len(self._ready(self._all_active()))
+
     def landed(self, lanes: Numbers, dispatcher: Numbers, landed_bytes: int) -> None:
         """All files of these lanes landed, so the lanes are free and what stands in their queues may be due."""
         self.queues.lanes.busy[lanes] = False
         self.planned_bytes -= landed_bytes
-        left = dispatcher[self.queues.dispatchers.head[dispatcher] >= 0]
+        self._renew(dispatcher[self.queues.dispatchers.head[dispatcher] >= 0])
+
+    def _renew(self, left: Numbers) -> None:
+        """These hold something again that may be due."""
         self.grown(left)
         for due in np.unique(self.queues.dispatchers.oldest[left]):
             self.activated(left[self.queues.dispatchers.oldest[left] == due], float(due))
@@ -202,10 +235,12 @@ class Planner:
         heapq.heapify(self._retries)
 
     def _due(self, spool: Spool) -> list[tuple[Numbers, str, bool]]:
+        draining = (self._ddl_due, "ddl", True)
         if self.closing:
-            return [(self._all_active(), "close", True)]
+            return [draining, (self._all_active(), "close", True)]
         pressed = self._pressed(spool) if spool.under_pressure() else np.zeros(0, np.int64)
         return [
+            draining,
             (self._age_due, self.limits.age_reason, True),
             (self._size_due, "size", False),
             (pressed, "pressure", True),
@@ -236,6 +271,7 @@ class Planner:
         """Candidates that hold something and whose lane is free; of several in one lane only the first."""
         ds = self.queues.dispatchers
         free = candidates[(ds.head[candidates] >= 0) & ~self.queues.lanes.busy[ds.lane[candidates]]]
+        free = free[self._open(free, self.blocking.frozen_from(free))]
         if self.queues.shared_lanes:
             free = self._oldest_version(free)
         _, first = np.unique(ds.lane[free], return_index=True)
@@ -276,6 +312,7 @@ class Planner:
         slots, owner_at = self.queues.walk(taken)
         self.visited += len(taken)
         keep = self._first_version(slots, owner_at)
+        keep &= self.queues.items.first_ts[slots] < self.blocking.frozen_from(taken)[owner_at]
         ended = np.isin(owner_at[keep], owner_at[~keep])  # a newer version follows: these files will not grow
         slots, owner_at = slots[keep], owner_at[keep]
         file_of, complete = self._cut(slots, owner_at)
@@ -370,6 +407,9 @@ class Planner:
     def _forget(self, taken: Numbers) -> None:
         self._age_due = self._age_due[~np.isin(self._age_due, taken)]
         self._size_due = self._size_due[~np.isin(self._size_due, taken)]
+        if len(self._ddl_due):
+            self._ddl_due = self._ddl_due[~np.isin(self._ddl_due, taken)]
+            self.drain(taken)  # more than one round may take stands before the marker
 
     def _number(self, taken: Numbers, slots: Numbers, owner_at: Ints, file_of: Ints, reason: str, date: int) -> Round:
         """Give the files their lane, date and numbers, and mark the lanes busy."""

@@ -9,22 +9,34 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidegate.control.barrier import Key, Write
+from tidegate.control.blocking import Block, Blocking
 from tidegate.control.checkpoint import Progress
 from tidegate.control.columns import Ints, Numbers, after_or_equal, group_lasts, group_starts
 from tidegate.control.dispatcher import Queues
 from tidegate.control.flush import Limits, Planner, Round
 from tidegate.control.spool import Spool
 from tidegate.errors import BadEvents, BrokenInvariant
+from tidegate.format.ddl import DdlEvent
 from tidegate.format.tables import SETTLED, WRITE
 
 _NOWHERE: Mapping[int, tuple[int, int]] = {}
+
+
+class Ddl(NamedTuple):
+    """A DDL as it came: the event, and the table whose dispatcher received it."""
+
+    key: Key
+    receiver: int
+    event: DdlEvent
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,9 @@ class Durable:
 class Ledger:
     limits: Limits
     shared_lanes: bool = False
+    spans: int = 1  # dispatchers of a table
     queues: Queues = field(init=False)
+    blocking: Blocking = field(init=False)
     spool: Spool = field(init=False)
     planner: Planner = field(init=False)
     progress: Progress = field(default_factory=Progress)
@@ -65,12 +79,19 @@ class Ledger:
     def __post_init__(self) -> None:
         self.queues = Queues(self.shared_lanes)
         self.spool = Spool(self.limits.spool_max_bytes)
-        self.planner = Planner(self.limits, self.queues)
+        self.blocking = Blocking(self.queues, self.spans)
+        self.planner = Planner(self.limits, self.queues, self.blocking)
 
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing is under way: all that was accepted is durable."""
-        return self.queues.queued == 0 and self.in_flight == 0
+        return self.queues.queued == 0 and self.in_flight == 0 and not self.blocking.blocks
+
+    @property
+    def only_frozen(self) -> bool:
+        """All that is left waits for DDLs, and these for changes that have not come yet."""
+        waiting = bool(self.blocking.blocks) and not self.blocking.writing
+        return waiting and self.in_flight == 0 and self.planner.nothing_open()
 
     @property
     def held_tables(self) -> set[int]:
@@ -79,8 +100,16 @@ class Ledger:
 
     # -- accepted ------------------------------------------------------------------------------------------------
 
-    def accept(self, batch: int, items: pa.Table, now: float, end: str | None, resolved_ts: int = 0) -> Accepted:
-        """Take the row items of one batch into the queues; its resolved mark counts from here on.
+    def accept(
+        self,
+        batch: int,
+        items: pa.Table,
+        now: float,
+        end: str | None,
+        resolved_ts: int = 0,
+        ddls: Sequence[Ddl] = (),
+    ) -> Accepted:
+        """Take the row items and DDLs of one batch into the queues; its resolved mark counts from here on.
 
         Raises BadEvents, and changes nothing, when a source breaks the order of a table.
         """
@@ -99,6 +128,9 @@ class Ledger:
         self._refuse_resolved(items, order)
         empty = _ints(items, "length")[order] == 0
         order = order[~empty]
+        self.queues.dispatchers.schema_id[dispatcher] = items["schema_id"].fill_null(0).to_numpy()
+        blocks = self._block(batch, ddls, now)
+        self._refuse_cut_chunks(items, dispatcher, first[0], last[0], order)
         self._rename(items, dispatcher, order)
         segments, dropped = self._open_segments(items, order)
         slots = self._store(batch, items, now, dispatcher, order, segments)
@@ -106,11 +138,22 @@ class Ledger:
         self._mark_accepted(slots, grouped)
         self.planner.activated(self.queues.append(slots, grouped), now)
         self.planner.grown(np.unique(grouped))
-        self.progress.accepted(batch, len(slots), end, resolved_ts)
+        if self.blocking.blocks:
+            self.planner.drain(np.unique(grouped))
+            for block in blocks:
+                self.planner.drain(self.blocking.touched(block))
+        self.progress.accepted(batch, len(slots) + len(blocks), end, resolved_ts)
         self.accepted_items += len(slots) + int(empty.sum())
         self.durable_items += int(empty.sum())
         length, rows = self.queues.items.length[slots], self.queues.items.rows[slots]
         return Accepted(int(rows.sum()), int(length.sum()), len(slots), int(stale.sum()), dropped)
+
+    def _block(self, batch: int, ddls: Sequence[Ddl], now: float) -> list[Block]:
+        """Markers for these DDLs; one at or below the checkpoint was over before a restart."""
+        due = sorted((ddl for ddl in ddls if ddl.key.ts > self.progress.checkpoint_ts), key=lambda ddl: ddl.key)
+        fresh = [ddl for ddl in due if ddl.key not in self.blocking.blocks]
+        blocks = [self.blocking.arrive(ddl.key, ddl.receiver, ddl.event, batch, now) for ddl in fresh]
+        return [block for block in blocks if block is not None]
 
     def _stale(self, dispatcher: Numbers, last: tuple[Ints, Ints]) -> NDArray[np.bool_]:
         ds = self.queues.dispatchers
@@ -157,6 +200,19 @@ class Ledger:
             raise BadEvents(
                 f"table {items['schema_name'][at]}.{items['table_name'][at]}: a change of commit-ts {ts[at]} follows "
                 f"the resolved mark {resolved_ts}; a source sends a resolved row when nothing at or below it follows"
+            )
+
+    def _refuse_cut_chunks(
+        self, items: pa.Table, dispatcher: Numbers, first_ts: Ints, last_ts: Ints, order: Numbers
+    ) -> None:
+        """A chunk that stands on both sides of a marker could neither land nor wait."""
+        found = self.blocking.cut_chunk(dispatcher[order], first_ts[order], last_ts[order])
+        if found is not None:
+            at, ts = int(order[found[0]]), found[1]
+            raise BadEvents(
+                f"table {items['schema_name'][at]}.{items['table_name'][at]}: changes from commit-ts {first_ts[at]} to "
+                f"{last_ts[at]} stand in one chunk although a DDL of commit-ts {ts} comes between them; a source must "
+                "end a micro-batch at a DDL that leaves the table's version as it is"
             )
 
     def _rename(self, items: pa.Table, dispatcher: Numbers, order: Numbers) -> None:
@@ -223,7 +279,9 @@ class Ledger:
         round_ = self.planner.plan(now, date, self.spool)
         if round_ is not None:
             self._under_way.add(round_.id)
-            self.in_flight += len(round_.slots) if round_.attempt == 0 else 0
+            if round_.attempt == 0:
+                self.in_flight += len(round_.slots)
+                np.add.at(self.queues.dispatchers.flying, self.queues.items.dispatcher[round_.slots], 1)
         return round_
 
     def receive(
@@ -307,6 +365,7 @@ class Ledger:
         owners = items.dispatcher[slots].astype(np.int64)
         lengths = items.length[slots]
         np.subtract.at(ds.unacked, owners, lengths)
+        np.subtract.at(ds.flying, owners, 1)
         # Slots come in order, so the last assignment of an owner is its furthest change.
         ds.durable_ts[owners], ds.durable_seq[owners] = items.last_ts[slots], items.last_seq[slots]
         freed = self.spool.release_items(items.segment[slots].astype(np.int64), lengths)
@@ -329,13 +388,29 @@ class Ledger:
         if files >= 50:
             planner.files_per_s += 0.3 * (files / seconds - planner.files_per_s)
 
+    # -- DDL -------------------------------------------------------------------------------------------------------
+
+    def schema_writes(self, now: float) -> list[Write]:
+        """The DDLs whose schema files are to be written now; each is told once."""
+        return self.blocking.advance(self.progress.resolved_ts, now) if self.blocking.blocks else []
+
+    def schema_written(self, write: Write) -> list[Block]:
+        """A DDL's schema files stand: it is over, and what stood behind its markers goes on."""
+        over = self.blocking.written(write)
+        for block in over:
+            self.planner.released(self.blocking.touched(block))
+            self.progress.durable(np.array([block.batch]))
+        return over
+
     def source_ended(self) -> None:
         """Nothing follows what was accepted, so all of it is resolved."""
         ds = self.queues.dispatchers
-        self.progress.resolved_ts = max(self.progress.resolved_ts, int(ds.accepted_ts[: ds.size].max(initial=0)))
+        accepted_ts = int(ds.accepted_ts[: ds.size].max(initial=0))
+        last_ddl_ts = max((key.ts for key in self.blocking.blocks), default=0)
+        self.progress.resolved_ts = max(self.progress.resolved_ts, accepted_ts, last_ddl_ts)
 
     def checkpoint(self) -> int:
-        return self.progress.advance(self.queues.items.first_pending_ts())
+        return self.progress.advance(min(self.queues.items.first_pending_ts(), self.blocking.unfinished_ts))
 
 
 def _ints(items: pa.Table, name: str) -> Ints:

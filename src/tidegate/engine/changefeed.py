@@ -12,14 +12,17 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.control.barrier import Key, Write
+from tidegate.control.blocking import Block
 from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Durable, Ledger
 from tidegate.control.spool import TIERS
@@ -38,6 +41,7 @@ from tidegate.engine.journal import (
 )
 from tidegate.engine.land import LandJob
 from tidegate.engine.rows import ELSEWHERE, ERROR, FILTERED, LANDED, PLANS, REFUSED, ROWS, STALE, UNKNOWN_LAYOUT
+from tidegate.engine.schemas import SchemaWrites, read_ddls, refuse_unknown_layouts, schema_plans
 from tidegate.engine.segments import HELD, MEMORY_TIER, Places, SpoolDirectory
 from tidegate.engine.store import Store
 from tidegate.errors import (
@@ -52,6 +56,7 @@ from tidegate.errors import (
 from tidegate.events import LAYOUT, RESOLVED, physical_ms
 from tidegate.format import protocol
 from tidegate.format.changes import Selected, TableRules
+from tidegate.format.ddl import DdlEvent
 from tidegate.format.layout import METADATA, RESERVED_PREFIX, metadata_text, parse_metadata
 from tidegate.format.tables import Layout
 from tidegate.metrics import Metrics
@@ -89,6 +94,7 @@ class Status:
     in_flight_items: int
     duplicates: int
     retrying: dict[str, str]
+    ddls: dict[str, str]  # those that are not over, and what each waits for
     error: str | None
 
 
@@ -103,6 +109,7 @@ class _Totals:
     size_flushed: list[int] = field(default_factory=list)
     file_sizes: list[int] = field(default_factory=list)
     wakes_s: list[float] = field(default_factory=list)
+    drains_s: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -149,6 +156,8 @@ class Changefeed:
         self._sources: dict[tuple[str, str], tuple[str, str]] = {}  # the table that lands under each target name
         self._header_bytes: dict[tuple[int, Selected], int] = {}
         self._parsed: dict[int, Layout] = {}
+        self._writes = SchemaWrites()
+        self._ddl_failures: dict[Key, str] = {}
         self._unrecorded: dict[int, Round] = {}  # planned, and maybe not in the journal yet
         self._lock = threading.Lock()
         self.compact()
@@ -214,9 +223,16 @@ class Changefeed:
         with self._changed:
             self.ledger.planner.closing = True
             self._changed.notify_all()
-            while not self.ledger.idle and self._error is None and not give_up.is_set():
+            while not self._at_rest() and self._error is None and not give_up.is_set():
                 self._changed.wait(_WAIT_S)
             return self.ledger.idle
+
+    def _at_rest(self) -> bool:
+        """Nothing more can land: all has, or what is left stands behind a DDL that misses changes still to come."""
+        if self.ledger.idle:
+            return True
+        self._writes.add(self.ledger.schema_writes(self.clock.steady()), self.clock.steady())
+        return self.ledger.only_frozen
 
     def close(self) -> None:
         """End the threads, write the last checkpoint, and remove the spool. Repeats are harmless."""
@@ -244,6 +260,7 @@ class Changefeed:
             self._ingesting = True
             left = max(0, spool.memory_limit - self.ledger.spool.tier_bytes[MEMORY_TIER])
             layouts = dict(self.layouts)
+            cuts = tuple(sorted(key.ts for key in self.ledger.blocking.blocks))
         memory_only = s.spool_type == "memory"
         places = Places(
             memory_dir=str(spool.memory) if spool.memory is not None else None,
@@ -261,6 +278,7 @@ class Changefeed:
             ordering=s.encoder_ordering,
             rules=s.rules,
             split_updates=not s.output_raw_change_event,
+            cuts=cuts,
         )
 
     def ingest_ended(self) -> None:
@@ -293,10 +311,14 @@ class Changefeed:
         resolved = pc.max(marks).as_py() or 0
         stale, filtered = (pc.sum(items.filter(pc.equal(items["kind"], k))["rows"]).as_py() or 0 for k in _COUNTS)
         self._refuse_shared_targets(rows)
+        ddls, left_out = read_ddls(items, self.settings)
         now = self.clock.steady()
         with self._changed:
             self._raise_error()
-            accepted = self.ledger.accept(batch, rows, now, end, resolved)
+            refuse_unknown_layouts(ddls, self.layouts)
+            skipped = self.ledger.blocking.skipped
+            accepted = self.ledger.accept(batch, rows, now, end, resolved, ddls)
+            skipped = self.ledger.blocking.skipped - skipped
             if resolved:
                 self._arrivals.append((now, resolved))
             if self.floor is not None and resolved >= int(self.floor.ts.max()):
@@ -312,6 +334,8 @@ class Changefeed:
         self.metrics.observe("batch_bytes", accepted.bytes)
         self.metrics.inc("duplicates_dropped_total", accepted.duplicates + stale)
         self.metrics.inc("filtered_rows_total", filtered)
+        self.metrics.inc("ddl_total", left_out, outcome="filtered")
+        self.metrics.inc("ddl_total", skipped, outcome="skipped")
         self.metrics.inc("rotate_total", sum(not path.endswith("-0.seg") for path in named))
         self._measure()
 
@@ -357,7 +381,8 @@ class Changefeed:
     def _may_wake(self, batch: int) -> bool:
         if self.settings.wake_mode == "flush":
             return self.ledger.progress.is_durable(batch)
-        return self.ledger.spool.may_wake()
+        # When only frozen bytes are left, what the DDLs still miss must be able to arrive.
+        return self.ledger.spool.may_wake() or self.ledger.only_frozen
 
     def _notice_disk(self) -> None:
         """Free space counts only while the spool holds something: landing an empty one would free nothing."""
@@ -391,21 +416,78 @@ class Changefeed:
         try:
             while not self._closed and self._error is None:
                 with self._changed:
-                    round_ = self._next_round()
-                    if round_ is None:
+                    work = self._next_work()
+                    if work is None:
                         self._changed.wait(_WAIT_S)
-                if round_ is not None:
-                    self._land(round_)
+                if work is not None:
+                    work()
         except BaseException as exc:
             self.fail(exc)
 
     def land_next(self) -> bool:
         """Land the next round here and now; False when none is due or the land tasks have all the slots they may."""
         with self._lock:
-            round_ = self._next_round()
-        if round_ is not None:
-            self._land(round_)
-        return round_ is not None
+            work = self._next_work()
+        if work is not None:
+            work()
+        return work is not None
+
+    def _next_work(self) -> Callable[[], None] | None:
+        """Schema files of DDLs first: what waits behind them waits for nothing else."""
+        now = self.clock.steady()
+        self._writes.add(self.ledger.schema_writes(now), now)
+        if writes := self._writes.due(now):
+            return partial(self._write_schemas, writes)
+        round_ = self._next_round()
+        return partial(self._land, round_) if round_ is not None else None
+
+    def _write_schemas(self, writes: list[Write]) -> None:
+        """The schema files of these DDLs, in one land job; one that has none is over at once."""
+        started = self.clock.steady()
+        with self._lock:
+            events = {write.key: self.ledger.blocking.blocks[write.key].event for write in writes}
+            plans = schema_plans(writes, events, self.settings, self._tables, self._layout)
+            job = self._land_job({}, {})
+        with_files = [plan for plan in plans if plan["files"]]
+        receipts = self.run_land(with_files, job).to_pylist() if with_files else []
+        answers = {receipt["file"]: receipt for receipt in receipts}
+        for plan, write in zip(plans, writes, strict=True):
+            answer = answers.get(plan["file"])
+            if answer is None or answer["outcome"] == LANDED:
+                self._schema_written(write, bool(plan["files"]))
+            else:
+                self._schema_failed(write, events[write.key], answer)
+        for name, column in _SCHEMA_DURATIONS.items():
+            self.metrics.observe_many(name, np.array([answer[column] for answer in receipts], float))
+        self.metrics.inc("store_requests_total", sum(answer["requests"] for answer in receipts), op="land")
+        log.debug("%d DDLs written in %.3f s", len(writes), self.clock.steady() - started)
+
+    def _schema_written(self, write: Write, has_files: bool) -> None:
+        with self._changed:
+            self._writes.done(write)
+            self._ddl_failures.pop(write.key, None)
+            over = self.ledger.schema_written(write)
+            now = self.clock.steady()
+            self._changed.notify_all()
+        for block in over:
+            log.info("DDL of commit-ts %d is over: %s", block.ts, block.event.query)
+            self.metrics.inc("ddl_total", outcome="written" if has_files else "passed")
+            self.metrics.observe("ddl_drain_duration_seconds", block.drained - block.arrived)
+            self.metrics.observe("ddl_drain_wait_encode_seconds", block.encoded - block.arrived)
+            self.metrics.observe("ddl_drain_wait_remote_seconds", block.drained - block.encoded)
+            self.metrics.observe("ddl_duration_seconds", now - block.arrived)
+            self.metrics.observe("ddl_affected_dispatchers", block.affected)
+            self.totals.drains_s.append(block.drained - block.arrived)
+
+    def _schema_failed(self, write: Write, event: DdlEvent, answer: Mapping[str, Any]) -> None:
+        if answer["outcome"] == REFUSED:
+            raise StoreRefused(f"cannot write the schema file of `{event.query}`: {answer['error']}")
+        with self._changed:
+            if write.key not in self._ddl_failures:
+                log.warning("writing %s failed, will try again: %s", answer["path"], answer["error"])
+            self._ddl_failures[write.key] = answer["error"] or "no answer"
+            self._writes.failed(write, self.clock.steady())
+        self.metrics.inc("store_retries_total")
 
     def _next_round(self) -> Round | None:
         most = max(1, self.slots // 2) if self._ingesting else self.slots
@@ -497,9 +579,12 @@ class Changefeed:
                 items.offset[slots].tolist(), items.length[slots].tolist(),
             )  # fmt: skip
             plans.append(dict(zip(PLANS.names, row, strict=True)))
-        s = self.settings
         layouts = {key: self.layouts[key] for key in {plan["layout"] for plan in plans}}
-        return plans, LandJob(
+        return plans, self._land_job(segments, layouts)
+
+    def _land_job(self, segments: dict[int, str], layouts: dict[int, str]) -> LandJob:
+        s = self.settings
+        return LandJob(
             segments, layouts, self.paths, s.encoding, s.sink_uri, self.open_store, s.worker_count, s.output_column_id
         )
 
@@ -655,8 +740,18 @@ class Changefeed:
                 in_flight_items=ledger.in_flight,
                 duplicates=totals.duplicates,
                 retrying={ledger.queues.name(owner): error for owner, error in self._failures.items()},
+                ddls={block.event.query: self._waits_for(block) for block in ledger.blocking.blocks.values()},
                 error=str(self._error) if self._error is not None else None,
             )
+
+    def _waits_for(self, block: Block) -> str:
+        if block.key in self._ddl_failures:
+            return self._ddl_failures[block.key]
+        if block.waits_for:
+            return f"the DDL of commit-ts {min(block.waits_for).ts}"
+        if block.left is None:
+            return "changes before it"
+        return f"{len(block.left)} tables to land" if len(block.left) else block.stage
 
     def _state(self) -> str:
         if self._error is not None:
@@ -682,6 +777,7 @@ class Changefeed:
                 "writer_input_len": ledger.queues.queued,
                 "in_flight_len": ledger.in_flight - waiting,
                 "to_be_flushed_len": waiting,
+                "ddl_unfinished": len(ledger.blocking.blocks),
             }
             checkpoint, resolved = ledger.checkpoint(), ledger.progress.resolved_ts
         wall_ms = self.clock.wall().timestamp() * 1000
@@ -694,6 +790,7 @@ class Changefeed:
 
 
 _COUNTS = (STALE, FILTERED)
+_SCHEMA_DURATIONS = {"schema_write_duration_seconds": "schema_write_s"}
 _DURATIONS = {
     "data_write_duration_seconds": "data_s",
     "index_write_duration_seconds": "index_s",

@@ -67,6 +67,7 @@ class IngestJob:
     ordering: str = "per-table"
     rules: Rules = field(default_factory=Rules)
     split_updates: bool = True
+    cuts: tuple[int, ...] = ()  # commit-ts of DDLs that are not over: no chunk stands on both sides of one
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,12 @@ def _items(task: _Task, events: pa.RecordBatch, seq: Ints, kind: _Kind, order: I
     job = task.job
     table_id, version, ts = (numbers(events, name)[order] for name in ("table_id", "table_version", "commit_ts"))
     seq = seq[order]
-    first = _chunk_starts(table_id, version, ts, seq, ends, job.chunk_bytes, job.file_size_bytes)
+    # A DDL that is not over cuts as a new version does.
+    part = version
+    if job.cuts:
+        ranks = np.unique(version, return_inverse=True)[1]
+        part = ranks * (len(job.cuts) + 1) + np.searchsorted(job.cuts, ts, side="right")
+    first = _chunk_starts(table_id, part, ts, seq, ends, job.chunk_bytes, job.file_size_bytes)
     last = np.append(first[1:], len(order)) - 1
     rows_at = pa.array(order[first])
     logical = pc.coalesce(events.column("logical_table_id"), events.column("table_id"))
@@ -239,6 +245,7 @@ def _items(task: _Task, events: pa.RecordBatch, seq: Ints, kind: _Kind, order: I
         "table_id": pa.array(table_id[first]),
         "span": pa.repeat(pa.scalar(0, pa.int32()), len(first)),
         "logical_table_id": logical.take(rows_at),
+        "schema_id": pc.fill_null(events.column("schema_id"), 0).take(rows_at),
         "schema_name": schemas,
         "table_name": tables,
         "version": pa.array(version[first]),

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tidegate.engine.rows import ELSEWHERE, LANDED, RECEIPTS, REFUSED, UNFINISHED
 from tidegate.engine.store import Store
-from tidegate.errors import TidegateError
+from tidegate.errors import StoreRefused, TidegateError
 from tidegate.format import layout, protocol, tables
 
 _BYTES_PER_S = 10 << 20
@@ -94,7 +94,7 @@ class _Lane:
 
     @property
     def bytes(self) -> int:
-        return sum(int(plan["bytes"]) for plan in self.plans)
+        return sum(int(plan.get("bytes", 0)) for plan in self.plans)
 
 
 @dataclass
@@ -187,6 +187,9 @@ def _mark_unanswered(lane: _Lane) -> None:
 
 def _land_lane(lane: _Lane, store: Store, job: LandJob) -> None:
     receipts = lane.receipts
+    if "files" in lane.plans[0]:
+        _land_schemas(lane, store)
+        return
     done = 0
     try:
         for plan, receipt in zip(lane.plans, receipts, strict=True):
@@ -202,6 +205,37 @@ def _land_lane(lane: _Lane, store: Store, job: LandJob) -> None:
             _put_index(lane.plans[done - 1], receipts[:done], store, job, lane.watch)
         except Exception as exc:
             _fail(receipts[done - 1], exc)
+
+
+def _land_schemas(lane: _Lane, store: Store) -> None:
+    """The schema files of one DDL, in order."""
+    receipt = lane.receipts[0]
+    try:
+        for path, text in lane.plans[0]["files"]:
+            started = time.monotonic()
+            lane.watch.beat(0)
+            _put_ddl_schema(path, text, receipt, store)
+            receipt.schema_write_s += time.monotonic() - started
+        if not lane.watch.given_up:
+            receipt.outcome = LANDED
+    except Exception as exc:
+        _fail(receipt, exc)
+
+
+def _put_ddl_schema(path: str, text: str, receipt: _Receipt, store: Store) -> None:
+    """A file that stands says the same, from an earlier try or run; or only the query, which it gets now."""
+    receipt.path = path
+    receipt.requests += 1
+    if store.create_bytes(path, text.encode()):
+        return
+    found = (store.get(path) or b"").decode(errors="replace")
+    receipt.requests += 1
+    if found == text:
+        return
+    if tables.columns_text(found) != tables.columns_text(text):
+        raise StoreRefused(f"{path} exists and lists other columns; another writer uses this sink")
+    store.put(path, text.encode())
+    receipt.requests += 1
 
 
 def _fail(receipt: _Receipt, exc: Exception) -> None:

@@ -16,6 +16,7 @@ ITEMS = pa.schema(
         ("table_id", pa.int64()),
         ("span", pa.int32()),
         ("logical_table_id", pa.int64()),
+        ("schema_id", pa.int64()),
         ("schema_name", pa.string()),
         ("table_name", pa.string()),
         ("version", pa.int64()),

@@ -92,6 +92,10 @@ class TableRules:
             rows = rows.set_column(rows.schema.get_field_index(column), column, pa.array(texts, pa.string()).take(at))
         return rows
 
+    def ddl_target(self, schema: str, table: str) -> tuple[str, str]:
+        """Like `target`; a database has table ""."""
+        return self.target(schema, table) if table else self.rules.routes.target(schema, "")
+
     def target(self, schema: str, table: str) -> tuple[str, str]:
         """Where this table is routed to; a name that cannot be a path is refused, for it could never land."""
         key = (schema, table)

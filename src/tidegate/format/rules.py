@@ -107,8 +107,12 @@ class EventFilters:
 
     def ignored_kinds(self, schema: str, table: str) -> frozenset[str]:
         """`frozenset({"delete"})` for a table whose deletes are left out; every filter that matches counts."""
-        found = [f for f, m in zip(self.filters, self._matchers, strict=True) if m.matches(schema, table)]
+        found = self.matching(schema, table)
         return frozenset().union(*(_KINDS_OF_EVENT.get(event, ()) for f in found for event in f.ignore_event))
+
+    def matching(self, schema: str, table: str) -> list[EventFilter]:
+        """The filters that speak about this table."""
+        return [f for f, m in zip(self.filters, self._matchers, strict=True) if m.matches(schema, table)]
 
     @cached_property
     def _matchers(self) -> tuple[TablePatterns, ...]:

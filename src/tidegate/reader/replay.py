@@ -212,11 +212,6 @@ class TableFiles:
         return self._lanes[self._lane].key.version
 
     @property
-    def version_key(self) -> VersionKey:
-        key = self._lanes[self._lane].key
-        return VersionKey(key.schema, key.table, key.version)
-
-    @property
     def path(self) -> str:
         return data_path(self._lanes[self._lane].key, self.number, self._options)
 
@@ -248,6 +243,15 @@ class TableFiles:
             place.move(length)
             most -= length
         return b"".join(pieces)
+
+    def pieces(self, most: int) -> Iterator[tuple[int, str, int, bytes]]:
+        """What comes, file by file, up to `most` bytes: its version and path, and the bytes from an offset on."""
+        place = self._copy()
+        while most > 0 and not place.ended:
+            length = min(most, place.left)
+            yield place.version, place.path, place.offset, place.look(length)
+            place.move(length)
+            most -= length
 
     def behind(self, most: int) -> Iterator[tuple[str, int, bytes]]:
         """What was passed, the nearest file first, up to `most` bytes: its path, and the bytes from an offset on."""

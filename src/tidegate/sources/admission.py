@@ -5,6 +5,7 @@
   the lagging ones the rest in equal shares, the furthest behind first.
 * The budget may be exceeded by one step of one table, if nothing else fits: a limit never stops a workload. What is not
   yet due is never handed out.
+* At `stop` everything waits until no table lags behind it: no table hands out this step or a later one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Admission:
     one_step: bool
     budget: int
     due: int
+    stop: int = ENDLESS
 
     def admit(self, start: Cursor, held: set[int]) -> Cursor:
         """The cursor after one micro-batch that leaves out the held tables; `start` when there is nothing."""
@@ -44,7 +46,8 @@ class Admission:
         base = self.steps.handed(natural, slice(None))
 
         def gains(rounds: int) -> Ints:
-            gained = self.steps.handed(natural + rounds, slice(None)) - base
+            until = natural + rounds if self.stop == ENDLESS else np.minimum(natural + rounds, self.stop)
+            gained = self.steps.handed(until, slice(None)) - base
             gained[outside] = 0
             return gained
 
@@ -58,17 +61,18 @@ class Admission:
             fits, part = _fitting(in_order, budget - whole, 0 if whole else self.due)
         if not whole + part:
             return cursor, 0
-        at, table = divmod((cursor.at + rounds) * tables + cursor.table + fits, tables)
+        moved = min((cursor.at + rounds) * tables + cursor.table + fits, self.stop * tables)
+        at, table = divmod(moved, tables)
         return self._at_end(replace(cursor, at=at, table=table), outside), whole + part
 
     def _most_rounds(self, cursor: Cursor) -> int:
         if self.one_step:
             return 1
-        return self.steps.last - cursor.at if self.finite else ENDLESS
+        return min(self.stop, self.steps.last if self.finite else ENDLESS) - cursor.at
 
     def _at_end(self, cursor: Cursor, outside: Ints) -> Cursor:
         """The one cursor that means the end, if nothing but the outside tables is left."""
-        if not self.finite:
+        if not self.finite or self.stop < self.steps.last:
             return cursor
         all_tables = np.arange(self.steps.tables, dtype=np.int64)
         left = self.steps.events - self.steps.handed(cursor.natural(all_tables), slice(None))

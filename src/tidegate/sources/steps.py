@@ -6,6 +6,7 @@ Every table is one path; its step is a fixed number of events, whole transaction
 Steps are handed out in rounds: step 0 of all tables in order, then step 1 of all. A cursor is how far that went: tables
 below `table` have handed out `at` + 1 steps, the others `at`, and the lagging ones what `lag` says. All commit-ts of
 step s lie in a window of their own, before those of step s + 1 of any table: what every table has passed is resolved.
+Where there are DDLs, those of boundary s stand at the start of the window of step s, in front of all its rows.
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ class Cursor:
         """The same for these tables, without the lag of others."""
         return Cursor(self.at, self.table, {t: step for t, step in self.lag.items() if first <= t < last})
 
+    @property
+    def front(self) -> int:
+        """The steps that any table has handed out, as if none lagged."""
+        return self.at + (self.table > 0)
+
     def passed(self) -> int:
         """The steps that every table has handed out."""
         return min(self.at, *self.lag.values()) if self.lag else self.at
@@ -86,6 +92,7 @@ class Steps:
     txn_rows: int
     epoch_ms: int
     step_ms: int
+    room: int = 0  # timestamps that each window leaves free in front of its first row
 
     @cached_property
     def tables(self) -> int:
@@ -121,7 +128,7 @@ class Steps:
         step, inside = np.divmod(position - self.prepared * run, self.step_rows[table])
         step += self.prepare_steps[table] * run
         inside_ts: Ints = inside // self.txn_rows * self._gap + table % self._gap
-        window_ts: Ints = tso(self.epoch_ms) + step * self._window
+        window_ts: Ints = tso(self.epoch_ms) + self.room + step * self._window
         return window_ts + inside_ts
 
     def start_ts(self, commit_ts: Ints) -> Ints:
@@ -142,7 +149,7 @@ class Steps:
 
     @cached_property
     def _gap(self) -> int:
-        return self._window // int(self.step_rows.max() // self.txn_rows)
+        return (self._window - self.room) // int(self.step_rows.max() // self.txn_rows)
 
 
 def cut_tables(ends: Ints, pieces: int) -> list[tuple[int, int]]:

@@ -47,6 +47,7 @@ LAYOUT = Layout(
 INSERTED, UPDATED, DELETED = range(3)
 _KINDS = pa.array([INSERT, UPDATE, DELETE])
 _NOTHING = pa.scalar(b"", pa.binary())
+_COLUMN, _ADDED_BELOW = np.uint64(0xD6E8FEB86659FD93), np.uint64(10**9)  # an odd number tells the added columns apart
 
 # Five groups of eleven digits joined by '-' are a pad; two such pieces joined by '-' are a c.
 _PIECE, _PIECES = 59, 1 << 15
@@ -138,13 +139,16 @@ class Texts:
     rows: int
     seed: int
 
-    def images(self, table: Ints, changes: Changes) -> tuple[pa.ListArray, pa.ListArray]:
-        """The `after` and `before` columns: null where a delete has no after and an insert no before."""
-        key = _scramble(_scramble(table.view(np.uint64) + np.uint64(self.seed)) + changes.id.view(np.uint64))
+    def images(self, table: Ints, changes: Changes, added: Ints | None = None) -> tuple[pa.ListArray, pa.ListArray]:
+        """The `after` and `before` columns: null where a delete has no after and an insert no before.
+
+        `added` counts the columns that each row has more than sysbench's; None if none has any.
+        """
+        key = scramble(scramble(table.view(np.uint64) + np.uint64(self.seed)) + changes.id.view(np.uint64))
         fixed = self._fixed(changes.id, key)
         return (
-            self._lists(fixed, key, changes.version, changes.kind != DELETED),
-            self._lists(fixed, key, changes.version - (changes.kind == UPDATED), changes.kind != INSERTED),
+            self._lists(fixed, key, changes.version, changes.kind != DELETED, added),
+            self._lists(fixed, key, changes.version - (changes.kind == UPDATED), changes.kind != INSERTED, added),
         )
 
     def _fixed(self, ids: Ints, key: Hashes) -> tuple[pa.Array, pa.Array, pa.Array]:
@@ -152,7 +156,12 @@ class Texts:
         return _decimal(ids), _decimal(k), _pieces(self.seed, "pad").take(_piece_numbers(key, 0))
 
     def _lists(
-        self, fixed: tuple[pa.Array, ...], key: Hashes, version: Ints, present: npt.NDArray[np.bool_]
+        self,
+        fixed: tuple[pa.Array, ...],
+        key: Hashes,
+        version: Ints,
+        present: npt.NDArray[np.bool_],
+        added: Ints | None,
     ) -> pa.Array:
         whole = bool(present.all())
         if not whole:
@@ -160,10 +169,15 @@ class Texts:
                 return pa.nulls(len(present), pa.list_(pa.binary()))
             chosen = pa.array(np.flatnonzero(present))
             fixed, key, version = tuple(column.take(chosen) for column in fixed), key[present], version[present]
-        values = self._values(fixed, _scramble(key + version.view(np.uint64)))
+        key = scramble(key + version.view(np.uint64))
+        values = self._values(fixed, key)
         offsets = np.zeros(len(present) + 1, np.int32)
         np.cumsum(present, out=offsets[1:])
-        return pa.ListArray.from_arrays(pa.array(offsets * 4), values, mask=None if whole else pa.array(~present))
+        offsets *= 4
+        if added is not None:
+            values = _with_added(values, key, added[present])
+            offsets[1:] += np.cumsum(added * present).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), values, mask=None if whole else pa.array(~present))
 
     def _values(self, fixed: tuple[pa.Array, ...], key: Hashes) -> pa.Array:
         """Four values a row in one array. Its bytes are the joined rows; only the offsets between values are added."""
@@ -180,6 +194,25 @@ class Texts:
         return pa.Array.from_buffers(pa.binary(), 4 * len(ids), [None, pa.py_buffer(offsets), joined.buffers()[2]])
 
 
+def _with_added(values: pa.Array, key: Hashes, added: Ints) -> pa.Array:
+    """The values, four a row, with so many more behind those of each row: numbers that depend on the row's key."""
+    rows, before = len(added), np.cumsum(added) - added
+    row = np.repeat(np.arange(rows), added)
+    place = np.arange(len(row)) - before[row]
+    more = _decimal(scramble(key[row] + (place.view(np.uint64) + np.uint64(1)) * _COLUMN) % _ADDED_BELOW)
+    old, new = _offsets(values), _offsets(more)
+    of_row = [
+        pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(np.ascontiguousarray(ends)), part.buffers()[2]])
+        for part, ends in ((values, old[::4]), (more, new[np.append(before, len(row))]))
+    ]
+    joined = pc.binary_join_element_wise(*of_row, _NOTHING)
+    lengths = np.empty(len(values) + len(more), np.int32)
+    lengths[np.arange(len(values)) + np.repeat(before, 4)] = np.diff(old)
+    lengths[np.arange(len(row)) + 4 * (row + 1)] = np.diff(new)
+    offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), joined.buffers()[2]])
+
+
 def kind_names(kind: Codes) -> pa.Array:
     return _KINDS.take(pa.array(kind))
 
@@ -189,7 +222,7 @@ def table_names(number: Ints) -> pa.Array:
     return pc.binary_join_element_wise("sbtest", pa.array(number).cast(pa.string()), "")
 
 
-def _scramble(key: Hashes) -> Hashes:
+def scramble(key: Hashes) -> Hashes:
     """The finaliser of splitmix64: every bit of the key reaches every bit of the result."""
     mixed: Hashes = key * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(30)

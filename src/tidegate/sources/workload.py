@@ -5,13 +5,18 @@ that is more. In a micro-batch a path hands out one step (`flush`) or as many as
 paths stay behind and are named in the offset; once released they catch up. In `flush` mode they keep their distance
 instead, because no path may hand out two steps. Rows depend on the URI alone: any cut into micro-batches and splits
 gives the same.
+
+With `ddl=every:5s` DDLs stand on boundaries between steps (`ddl_play`). They are handed out in the order of commit-ts,
+in the micro-batch in which the first table passes their boundary; a path that lags comes to it later. A DDL that
+concerns all tables without a change of their versions ends the micro-batch at its boundary, and no table passes it
+before all have come to it. The resolved mark of a micro-batch never passes a DDL that is not handed out.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from math import gcd
@@ -23,6 +28,10 @@ import pyarrow as pa
 from tidegate.errors import BadSetting
 from tidegate.events import EVENTS, tso
 from tidegate.sources.admission import Admission
+from tidegate.sources.ddl_events import DdlEvents, added_columns, state_columns, used_layouts
+from tidegate.sources.ddl_history import DdlHistory, States, ddl_history
+from tidegate.sources.ddl_mix import Schedule, read_schedules
+from tidegate.sources.ddl_play import Plan, room
 from tidegate.sources.source import BATCH_BYTES, Offset, Split, byte_count, layout_rows, read_query, resolved_row
 from tidegate.sources.steps import ENDLESS, Cursor, Steps, cut_rows, cut_tables
 from tidegate.sources.sysbench import (
@@ -58,6 +67,7 @@ class Workload:
     batch: int = byte_count("2.2MiB")
     prepare: bool = True
     epoch: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    ddl: tuple[Schedule, ...] = ()
 
     @property
     def row_bytes(self) -> int:
@@ -108,8 +118,7 @@ class WorkloadSource:
             budget=min(limit_bytes // self._workload.row_bytes, due),
             due=due,
         )
-        paths = range(FIRST_TABLE_ID, FIRST_TABLE_ID + self._steps.tables)
-        end = admission.admit(cursor, {table_id - FIRST_TABLE_ID for table_id in held if table_id in paths})
+        end = self._admit(admission, cursor, held)
         return start if end == cursor else end.offset()
 
     def splits(self, start: Offset, end: Offset, parallelism: int) -> list[Split]:
@@ -120,17 +129,24 @@ class WorkloadSource:
         for split in splits:
             split["start"], split["end"] = (at.within(*split["tables"]).offset() for at in (before, after))
         splits[-1]["resolved"] = self._steps.resolved(after.passed())
+        if self._workload.ddl:
+            splits[-1]["ddl"] = [before.front, after.front]
+            if after.passed() < after.front:  # the DDLs in front of the next row are handed out
+                splits[-1]["resolved"] += self._steps.room
         return splits
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        yield layout_rows({self._layout: LAYOUT.to_json()}, self._version)
         first, last = split["tables"]
         low, high = (self._steps.positions(self._cursor(split[at]), first, last) for at in ("start", "end"))
         trim_low, trim_high = split.get("rows", (None, None))
         low[0] = low[0] if trim_low is None else trim_low
         high[-1] = high[-1] if trim_high is None else trim_high
         active = np.flatnonzero(high > low)
-        yield from self._batches(active + first, low[active], high[active])
+        if self._workload.ddl:
+            yield from self._read_with_ddl(split, active + first, low[active], high[active])
+        else:
+            yield layout_rows({self._layout: LAYOUT.to_json()}, self._version)
+            yield from self._batches(active + first, low[active], high[active])
         if "resolved" in split:
             yield resolved_row(split["resolved"])
 
@@ -146,14 +162,26 @@ class WorkloadSource:
         step_txns = max(1, min(work.batch // work.row_bytes, work.rows) // work.txn_rows)
         step_rows = np.maximum(1, np.round(step_txns * weight)).astype(np.int64) * work.txn_rows
         step_ms = int(step_rows.sum()) * work.row_bytes * 1000 // work.rate if work.rate else _STEP_MS
+        step_ms = max(1, step_ms, (step_txns >> 17) + bool(work.ddl))  # a window has room for all its transactions
         return Steps(
             step_rows=step_rows,
             events=_shares(work.events, weight),
             prepared=self._history.prepared,
             txn_rows=work.txn_rows,
             epoch_ms=int(work.epoch.timestamp() * 1000),
-            step_ms=max(1, step_ms, step_txns >> 17),  # a window has room for all its transactions
+            step_ms=step_ms,
+            room=room(work.ddl, step_ms),
         )
+
+    @cached_property
+    def _plan(self) -> Plan:
+        work, steps = self._workload, self._steps
+        last = steps.last if self.finite else None
+        return Plan(work.ddl, work.tables, work.seed, tso(steps.epoch_ms), steps.step_ms, last)
+
+    @property
+    def _ddls(self) -> DdlHistory:
+        return ddl_history(self._plan)  # not kept: a source is sent to other processes
 
     @cached_property
     def _version(self) -> int:
@@ -175,6 +203,17 @@ class WorkloadSource:
         since, base = self._rate_from
         return max(0, int((now - since) * self._workload.rate / self._workload.row_bytes) - (handed - base))
 
+    def _admit(self, admission: Admission, cursor: Cursor, held: frozenset[int]) -> Cursor:
+        if not self._workload.ddl:
+            paths = range(FIRST_TABLE_ID, FIRST_TABLE_ID + self._steps.tables)
+            return admission.admit(cursor, {table_id - FIRST_TABLE_ID for table_id in held if table_id in paths})
+        tables = self._ddls.tables_of(held, cursor.front)
+        end = admission.admit(cursor, tables)
+        # A boundary that the cursor stands at is passed once no table is behind it.
+        first = cursor.at + (cursor.table > 0 or cursor.passed() == cursor.at)
+        stop = self._ddls.first_wide(first, end.front)
+        return end if stop is None else replace(admission, stop=stop).admit(cursor, tables)
+
     def _cut(self, before: Cursor, after: Cursor, pieces: int) -> list[Split]:
         low, high = (self._steps.positions(at, 0, self._steps.tables) for at in (before, after))
         ends = np.cumsum(high - low)
@@ -182,7 +221,30 @@ class WorkloadSource:
             return [{"tables": [*pair], "rows": [*rows]} for pair, rows in cut_rows(self._steps, low, ends, pieces)]
         return [{"tables": [*pair]} for pair in cut_tables(ends, pieces)]
 
-    def _batches(self, tables: Ints, low: Ints, high: Ints) -> Iterator[pa.RecordBatch]:
+    def _read_with_ddl(self, split: Split, tables: Ints, low: Ints, high: Ints) -> Iterator[pa.RecordBatch]:
+        """Rows cut where the state of their table changes; then the DDLs of the micro-batch, if they stand here."""
+        numbers = self._ddls.numbers(*split.get("ddl", (0, 0)))
+        layouts, ddls = DdlEvents(self._plan, self._ddls).rows(numbers, self._steps.start_ts)
+        table, low, high, states = self._cut_states(split, tables, low, high)
+        yield layout_rows(used_layouts(states) | layouts or {self._layout: LAYOUT.to_json()}, self._version)
+        yield from self._batches(table, low, high, states)
+        if ddls.num_rows:
+            yield ddls
+
+    def _cut_states(self, split: Split, tables: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints, States]:
+        start, end = self._cursor(split["start"]), self._cursor(split["end"])
+        if not len(tables):
+            return tables, low, high, self._ddls.states(tables, tables, self._version)
+        which, state, step = self._ddls.cut(tables, start.passed(), end.front)
+        begins = np.clip(self._steps.handed(step, tables[which]), low[which], high[which])
+        ends = np.append(begins[1:], 0)
+        closing = np.append(which[1:] != which[:-1], True)
+        ends[closing] = high
+        chosen = np.flatnonzero(ends > begins)
+        table = tables[which[chosen]]
+        return table, begins[chosen], ends[chosen], self._ddls.states(table, state[chosen], self._version)
+
+    def _batches(self, tables: Ints, low: Ints, high: Ints, states: States | None = None) -> Iterator[pa.RecordBatch]:
         """Batches of a bounded size; they end at transactions where these fit."""
         ends = np.cumsum(high - low)
         starts = ends - (high - low)
@@ -191,7 +253,8 @@ class WorkloadSource:
             until = self._batch_end(row, low, starts, ends)
             chosen = slice(np.searchsorted(ends, row, side="right"), np.searchsorted(starts, until, side="left"))
             counts = np.minimum(ends[chosen], until) - np.maximum(starts[chosen], row)
-            yield self._rows(tables[chosen], low[chosen] + np.maximum(row - starts[chosen], 0), counts)
+            first = low[chosen] + np.maximum(row - starts[chosen], 0)
+            yield self._rows(tables[chosen], first, counts, None if states is None else states.part(chosen))
             row = until
 
     def _batch_end(self, row: int, low: Ints, starts: Ints, ends: Ints) -> int:
@@ -203,32 +266,38 @@ class WorkloadSource:
         aligned = max(int(starts[table]), self._steps.transaction_start(until + to_position) - to_position)
         return aligned if aligned > row else until
 
-    def _rows(self, tables: Ints, first: Ints, counts: Ints) -> pa.RecordBatch:
+    def _rows(self, tables: Ints, first: Ints, counts: Ints, states: States | None) -> pa.RecordBatch:
         """`counts` changes of each table from position `first` on."""
         run = np.repeat(np.arange(len(tables)), counts)
         position = np.arange(len(run)) + (first - (np.cumsum(counts) - counts))[run]
         table, rows = tables[run], len(run)
         changes = self._history.changes(position)
-        after, before = self._texts.images(table, changes)
-        table_id = pa.array(table + FIRST_TABLE_ID)
+        after, before = self._texts.images(table, changes, None if states is None else added_columns(states)[run])
         commit_ts = self._steps.commit_ts(table, position)
         columns = {
             "kind": kind_names(changes.kind),
             "schema_name": pa.repeat(pa.scalar(SCHEMA_NAME), rows),
-            "table_name": table_names(tables + 1).take(pa.array(run)),
-            "table_id": table_id,
-            "logical_table_id": table_id,
             "schema_id": pa.repeat(pa.scalar(SCHEMA_ID, pa.int64()), rows),
-            "table_version": pa.repeat(pa.scalar(self._version, pa.int64()), rows),
             "start_ts": pa.array(self._steps.start_ts(commit_ts)),
             "commit_ts": pa.array(commit_ts),
             "seq": pa.array(position + 1),
-            "layout": pa.repeat(pa.scalar(self._layout, pa.int64()), rows),
             "after": after,
             "before": before,
             "ddl": pa.nulls(rows, pa.string()),
         }
+        columns |= self._first_state(tables, run) if states is None else state_columns(states, run)
         return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.names], schema=EVENTS)
+
+    def _first_state(self, tables: Ints, run: Ints) -> dict[str, pa.Array]:
+        """What `state_columns` says of tables that no DDL changes."""
+        table_id = pa.array(tables[run] + FIRST_TABLE_ID)
+        return {
+            "table_name": table_names(tables + 1).take(pa.array(run)),
+            "table_id": table_id,
+            "logical_table_id": table_id,
+            "table_version": pa.repeat(pa.scalar(self._version, pa.int64()), len(run)),
+            "layout": pa.repeat(pa.scalar(self._layout, pa.int64()), len(run)),
+        }
 
 
 def _shares(events: int | None, weight: npt.NDArray[np.float64]) -> Ints:
@@ -300,4 +369,5 @@ _READERS: dict[str, Callable[[str], object]] = {
     "batch": _read_bytes,
     "prepare": _read_flag,
     "epoch": _read_epoch,
+    "ddl": read_schedules,
 }

@@ -1,0 +1,156 @@
+"""The maintainer's barrier: dispatchers that one DDL concerns meet, one of them writes, the others pass.
+
+    report  every dispatcher that takes part says that it has drained (WAITING), in any order
+    write   when all have, one is chosen: the table trigger if it takes part, else the last to report
+    written the schema files stand: dispatchers begin, end and move, in commit-ts order among events that change them
+    pass    the others go on; when all have said DONE the event is over
+
+Values in, values out: `Maintainer` takes facts and returns actions. Dispatchers and maintainer live on one driver, so
+nothing is lost on the way and nothing is sent again; but every fact may come twice or late, and then changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tidegate.format.ddl import DdlEvent, has_schedule_changes
+
+COLLECTING, WRITING, SCHEDULING, PASSING = "collecting", "writing", "scheduling", "passing"
+
+
+class Key(NamedTuple):
+    """Which event: its commit-ts, and its place among events of the same one."""
+
+    ts: int
+    seq: int
+
+
+class Write(NamedTuple):
+    """This dispatcher writes the schema files of the event."""
+
+    key: Key
+    dispatcher: int
+
+
+class Schedule(NamedTuple):
+    """The dispatchers that the event begins, ends and moves do so now."""
+
+    key: Key
+    event: DdlEvent
+
+
+class Pass(NamedTuple):
+    """These dispatchers go on without writing."""
+
+    key: Key
+    dispatchers: frozenset[int]
+
+
+class Finished(NamedTuple):
+    key: Key
+
+
+Action = Write | Schedule | Pass | Finished
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """One event: who must take part, who has reported, who writes, who is done."""
+
+    key: Key
+    event: DdlEvent
+    expected: frozenset[int]
+    reported: tuple[int, ...] = ()
+    writer: int | None = None
+    done: frozenset[int] = frozenset()
+    stage: str = COLLECTING
+
+    @property
+    def covered(self) -> bool:
+        return self.expected <= set(self.reported)
+
+    @property
+    def over(self) -> bool:
+        return self.stage == PASSING and self.expected <= self.done
+
+
+@dataclass
+class Maintainer:
+    """All events that are not over. `trigger` is the number of the table trigger's dispatcher."""
+
+    trigger: int
+    barriers: dict[Key, Barrier] = field(default_factory=dict)
+    scheduling: set[Key] = field(default_factory=set)  # events that change dispatchers and have not done so yet
+    finished: int = 0
+
+    def announce(self, key: Key, event: DdlEvent, expected: frozenset[int]) -> None:
+        """An event is on its way; a repeat changes nothing. What it changes is ordered among its like from here on."""
+        if key not in self.barriers:
+            self.barriers[key] = Barrier(key, event, expected)
+            if has_schedule_changes(event) or event.updated_schemas:
+                self.scheduling.add(key)
+
+    def report(self, key: Key, dispatcher: int) -> list[Action]:
+        """The dispatcher has drained up to the event and waits."""
+        barrier = self.barriers.get(key)
+        if barrier is None or dispatcher not in barrier.expected or dispatcher in barrier.reported:
+            return []
+        return self._collected(replace(barrier, reported=(*barrier.reported, dispatcher)))
+
+    def gone(self, dispatcher: int) -> list[Action]:
+        """The dispatcher has ended and takes part in nothing any more."""
+        actions: list[Action] = []
+        for barrier in list(self.barriers.values()):
+            if dispatcher in barrier.expected and dispatcher != barrier.writer:
+                left = replace(barrier, expected=barrier.expected - {dispatcher})
+                actions += self._collected(left) if left.stage == COLLECTING else self._settled(left)
+        return actions
+
+    def written(self, key: Key, dispatcher: int) -> list[Action]:
+        """The writer has written, or passed over what is not to be written."""
+        barrier = self.barriers.get(key)
+        if barrier is None or barrier.stage != WRITING or dispatcher != barrier.writer:
+            return []
+        self.barriers[key] = replace(barrier, stage=SCHEDULING, done=frozenset({dispatcher}))
+        return self._schedule()
+
+    def passed(self, key: Key, dispatchers: frozenset[int]) -> list[Action]:
+        """These dispatchers have gone on."""
+        barrier = self.barriers.get(key)
+        if barrier is None or barrier.stage != PASSING:
+            return []
+        return self._settled(replace(barrier, done=barrier.done | (dispatchers & barrier.expected)))
+
+    def _collected(self, barrier: Barrier) -> list[Action]:
+        self.barriers[barrier.key] = barrier
+        if barrier.stage != COLLECTING or not barrier.covered:
+            return []
+        writer = self.trigger if self.trigger in barrier.reported else barrier.reported[-1]
+        self.barriers[barrier.key] = replace(barrier, writer=writer, stage=WRITING)
+        return [Write(barrier.key, writer)]
+
+    def _schedule(self) -> list[Action]:
+        """Let what is written go on: at once, or in commit-ts order if it changes dispatchers."""
+        actions: list[Action] = []
+        for key in sorted(key for key, barrier in self.barriers.items() if barrier.stage == SCHEDULING):
+            if key in self.scheduling:
+                if min(self.scheduling) != key:
+                    continue
+                self.scheduling.remove(key)
+                actions.append(Schedule(key, self.barriers[key].event))
+            actions += self._pass(replace(self.barriers[key], stage=PASSING))
+        return actions
+
+    def _pass(self, barrier: Barrier) -> list[Action]:
+        others = barrier.expected - barrier.done
+        passing: list[Action] = [Pass(barrier.key, others)] if others else []
+        return [*passing, *self._settled(barrier)]
+
+    def _settled(self, barrier: Barrier) -> list[Action]:
+        if not barrier.over:
+            self.barriers[barrier.key] = barrier
+            return []
+        del self.barriers[barrier.key]
+        self.finished += 1
+        return [Finished(barrier.key)]

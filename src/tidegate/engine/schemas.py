@@ -1,0 +1,92 @@
+"""The driver's part in DDLs: what comes in items becomes events, what the ledger wants written becomes land jobs.
+
+A DDL's schema files are written by a land task like data files, together with those of other DDLs that are due. What
+failed and may pass is tried again after a pause; DDLs of other tables go on meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.control.barrier import Key, Write
+from tidegate.control.ledger import Ddl
+from tidegate.errors import BadEvents
+from tidegate.events import DDL
+from tidegate.format.changes import TableRules
+from tidegate.format.ddl import DdlEvent
+from tidegate.format.ddl_files import schema_files
+from tidegate.format.ddl_filter import kept_ddl
+from tidegate.format.tables import Layout
+from tidegate.settings import Settings
+
+_RETRY_FIRST_S, _RETRY_MOST_S = 0.5, 60.0
+_MOST_AT_ONCE = 100
+
+
+def read_ddls(items: pa.Table, settings: Settings) -> tuple[list[Ddl], int]:
+    """The DDLs among the items that the filter leaves, and how many it does not."""
+    rows = items.filter(pc.equal(items["kind"], DDL)).select(["first_ts", "first_seq", "table_id", "text"])
+    found: list[Ddl] = []
+    for row in rows.to_pylist():
+        event = kept_ddl(DdlEvent.from_json(row["text"] or ""), settings.rules)
+        if event is not None:
+            found.append(Ddl(Key(row["first_ts"], row["first_seq"]), row["table_id"] or 0, event))
+    return found, rows.num_rows - len(found)
+
+
+def refuse_unknown_layouts(ddls: Iterable[Ddl], known: Mapping[int, str]) -> None:
+    for ddl in ddls:
+        missing = [table for table in ddl.event.tables if table.layout is not None and table.layout not in known]
+        if missing:
+            raise BadEvents(
+                f"the DDL of commit-ts {ddl.key.ts} gives {missing[0].schema}.{missing[0].table} the layout "
+                f"{missing[0].layout}, which no layout row defines; a source sends it in the same or an earlier batch"
+            )
+
+
+@dataclass
+class SchemaWrites:
+    """The writes that wait: each with the moment from which on it may be tried."""
+
+    _waiting: dict[Write, float] = field(default_factory=dict)
+    _tries: dict[Write, int] = field(default_factory=dict)
+
+    def add(self, writes: Iterable[Write], now: float) -> None:
+        self._waiting.update(dict.fromkeys(writes, now))
+
+    def due(self, now: float) -> list[Write]:
+        """Those to be tried now; they are taken out."""
+        found = sorted(write for write, at in self._waiting.items() if at <= now)[:_MOST_AT_ONCE]
+        for write in found:
+            del self._waiting[write]
+        return found
+
+    def failed(self, write: Write, now: float) -> None:
+        tries = self._tries[write] = self._tries.get(write, 0) + 1
+        self._waiting[write] = now + min(_RETRY_FIRST_S * 2 ** min(tries - 1, 10), _RETRY_MOST_S)
+
+    def done(self, write: Write) -> None:
+        self._tries.pop(write, None)
+
+
+def schema_plans(
+    writes: list[Write],
+    events: Mapping[Key, DdlEvent],
+    settings: Settings,
+    rules: TableRules,
+    layout: Callable[[int], Layout],
+) -> list[dict[str, Any]]:
+    """What a land task is told: the files of each DDL, in order; one without files has an empty list."""
+    plans = []
+    for at, write in enumerate(writes):
+        event = events[write.key]
+        layouts = {table.layout: layout(table.layout) for table in event.tables if table.layout is not None}
+        target = rules.ddl_target
+        files = schema_files(event, write.key.ts, layouts, settings.paths, target, settings.output_column_id)
+        plans.append({"file": at, "lane": at, "files": [tuple(file) for file in files]})
+    return plans

@@ -1,0 +1,307 @@
+"""A changefeed and DDL: schema files after all older rows and before all newer ones, other tables untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.engine.changefeed import Changefeed
+from tidegate.errors import BadEvents, StoreRefused, TidegateError
+from tidegate.events import DDL
+from tidegate.format.ddl import ALTERS, DdlEvent
+from tidegate.format.ddl_scope import (
+    Table,
+    alter_database_charset,
+    alter_table,
+    create_database,
+    create_table,
+    create_view,
+    drop_table,
+    rename_table,
+    truncate_table,
+)
+from tidegate.format.rules import EventFilter, EventFilters, Rules, TableFilter
+from tidegate.format.tables import Column, Layout
+from tidegate.testing import (
+    SHAPE,
+    START_TS,
+    FakeClock,
+    MemoryStore,
+    change,
+    feed,
+    layout_row,
+    open_changefeed,
+    resolved_row,
+)
+
+Open = Callable[..., Changefeed]
+Row = dict[str, Any]
+WIDE = Layout((*SHAPE.columns, Column("w", "int")))
+SHOP = 100
+
+
+def table(number: int, **changes: Any) -> Table:
+    return replace(Table(SHOP, "shop", f"t{number}", number, SHAPE), **changes)
+
+
+def ddl_row(ts: int, event: DdlEvent | None, table_id: int = 0, seq: int = 0) -> Row:
+    assert event is not None
+    return {"kind": DDL, "commit_ts": START_TS + ts, "seq": seq, "table_id": table_id, "ddl": event.to_json()}
+
+
+def add_column(ts: int, number: int = 1) -> Row:
+    event = alter_table(ALTERS["add column"], table(number, layout=WIDE), f"ALTER TABLE `t{number}` ADD COLUMN `w` INT")
+    return ddl_row(ts, event, number)
+
+
+def insert(ts: int, number: int = 1, version: int = 0, **columns: Any) -> Row:
+    return change(number, START_TS + ts, ts, table_version=START_TS + version, schema_id=SHOP, **columns)
+
+
+def wide(ts: int, number: int = 1, version: int = 0) -> Row:
+    return insert(ts, number, version, layout=WIDE.fingerprint, after=[b"%d" % ts, b"v", b"1"])
+
+
+LAYOUTS = [layout_row(), layout_row(WIDE)]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def opened(store: MemoryStore, tmp_path: Path) -> Iterator[Open]:
+    made: list[Changefeed] = []
+
+    def make(**settings: Any) -> Changefeed:
+        if made:
+            made[-1].fail(TidegateError("killed"))
+            made[-1].close()
+        made.append(open_changefeed(store, tmp_path / "spool", FakeClock(), **settings))
+        return made[-1]
+
+    yield make
+    for changefeed in made:
+        changefeed.fail(TidegateError("the test is over"))
+        changefeed.close()
+
+
+def land(changefeed: Changefeed, seconds: float = 0.0) -> None:
+    assert isinstance(changefeed.clock, FakeClock)
+    changefeed.clock.advance(seconds)
+    while changefeed.land_next():
+        pass
+
+
+def resolved(ts: int) -> Row:
+    return resolved_row(START_TS + ts)
+
+
+def written(store: MemoryStore) -> list[str]:
+    """What was put for tables, in order: `t1 schema 5`, `t1 data 0 #1`."""
+    found = []
+    for op, path in store.calls:
+        if op in ("create", "create_bytes", "put") and not path.startswith("_tidegate") and path != "metadata":
+            *folder, name = path.split("/")
+            if name.startswith("schema_"):
+                found.append(f"{'.'.join(folder[:-1])} schema {int(name.split('_')[1]) - START_TS}")
+            elif name.startswith("CDC0"):
+                found.append(f"{'.'.join(folder[:2])} data {int(folder[2]) - START_TS} #{int(name[3:-4])}")
+    return found
+
+
+def test_rows_before_a_ddl_land_at_once_then_its_schema_file_then_rows_after_it(
+    opened: Open, store: MemoryStore
+) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), wide(6, version=5), resolved(9)], "0")
+    land(changefeed)
+    assert written(store) == ["shop.t1 schema 0", "shop.t1 data 0 #1", "shop.t1 schema 5"]
+    assert changefeed.totals.reasons == {"ddl": 1}
+    land(changefeed, 5.0)
+    assert written(store)[3:] == ["shop.t1 data 5 #1"]
+    assert changefeed.ledger.idle
+
+
+def test_a_ddl_waits_for_rows_below_it_that_have_not_come(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), resolved(2)], "0")
+    land(changefeed, 5.0)
+    assert written(store) == ["shop.t1 schema 0", "shop.t1 data 0 #1"]
+    feed(changefeed, 1, [insert(3), resolved(4)], "1")
+    land(changefeed)
+    assert written(store)[2:] == ["shop.t1 data 0 #2", "shop.t1 schema 5"]
+
+
+def test_the_checkpoint_never_passes_a_ddl_that_is_not_over(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    store.begin("unavailable", f"schema_{START_TS + 5}_")
+    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), insert(8, 2), resolved(9)], "0")
+    land(changefeed, 5.0)
+    changefeed.write_progress()
+    assert changefeed.status().checkpoint_ts == START_TS + 4
+    assert changefeed.ledger.progress.position is None
+    assert "unavailable" in changefeed.status().ddls["ALTER TABLE `t1` ADD COLUMN `w` INT"]
+    store.end("unavailable", f"schema_{START_TS + 5}_")
+    land(changefeed, 5.0)
+    assert changefeed.status().checkpoint_ts == START_TS + 9
+    assert changefeed.ledger.progress.position == "0"
+
+
+def test_other_tables_land_while_one_drains_onto_a_store_that_hangs(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    store.begin("unavailable", "/t1/")
+    feed(changefeed, 0, [*LAYOUTS, insert(1), insert(2, 2), add_column(5), wide(6, version=5), resolved(9)], "0")
+    land(changefeed, 5.0)
+    assert [line for line in written(store) if "t2" in line] == ["shop.t2 schema 0", "shop.t2 data 0 #1"]
+    feed(changefeed, 1, [insert(12, 2), resolved(12)], "1")
+    land(changefeed, 5.0)
+    assert "shop.t2 data 0 #2" in written(store)
+    assert not [line for line in written(store) if line == "shop.t1 schema 5"]
+
+
+def test_a_database_ddl_drains_all_its_tables_and_freezes_them_and_no_others(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    event = alter_database_charset(SHOP, "shop", "ALTER DATABASE `shop` CHARACTER SET utf8mb4")
+    rows = [insert(1), insert(2, 2), insert(3, 3, schema_name="other") | {"schema_id": 7}]
+    store.begin("unavailable", "/t2/")
+    feed(changefeed, 0, [*LAYOUTS, *rows, ddl_row(5, event), resolved(5)], "0")
+    feed(changefeed, 1, [insert(6), insert(7, 3, schema_name="other") | {"schema_id": 7}, resolved(9)], "1")
+    land(changefeed, 5.0)
+    assert "shop schema 5" not in written(store)
+    assert [line for line in written(store) if "t1" in line] == ["shop.t1 schema 0", "shop.t1 data 0 #1"]
+    assert [line for line in written(store) if "t3" in line] == ["other.t3 schema 0", "other.t3 data 0 #1"]
+    store.end("unavailable", "/t2/")
+    land(changefeed, 5.0)
+    assert written(store).index("shop schema 5") > written(store).index("shop.t2 data 0 #1")
+    assert written(store).index("shop.t1 data 0 #2") > written(store).index("shop schema 5")
+
+
+def test_a_view_concerns_every_table(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    view = Table(SHOP, "shop", "v", 50, SHAPE)
+    feed(
+        changefeed,
+        0,
+        [*LAYOUTS, insert(1), insert(2, 2), ddl_row(5, create_view(view, "CREATE VIEW `v` AS SELECT 1")), resolved(9)],
+        "0",
+    )
+    land(changefeed)
+    assert written(store)[-1] == "shop.v schema 5"
+    assert {"shop.t1 data 0 #1", "shop.t2 data 0 #1"} <= set(written(store)[:-1])
+
+
+def test_tables_come_and_go_and_change_their_names(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    rows = [
+        ddl_row(1, create_database(SHOP, "shop", "CREATE DATABASE `shop`")),
+        ddl_row(2, create_table(table(1), "CREATE TABLE `t1` (`id` INT PRIMARY KEY)")),
+        insert(3, version=2),
+        ddl_row(4, rename_table(table(1), table(1, name="u"))),
+        insert(5, version=4, table_name="u"),
+        ddl_row(6, truncate_table(table(1, name="u"), table(9, name="u"), "TRUNCATE TABLE `u`")),
+        insert(7, 9, version=6, table_name="u"),
+        ddl_row(8, drop_table(table(9, name="u"))),
+        resolved(9),
+    ]
+    feed(changefeed, 0, [*LAYOUTS, *rows], "0")
+    land(changefeed)
+    assert written(store) == [
+        "shop schema 1", "shop.t1 schema 2", "shop.t1 data 2 #1", "shop.u schema 4", "shop.u data 4 #1",
+        "shop.u schema 6", "shop.u data 6 #1", "shop.u schema 8",
+    ]  # fmt: skip
+    assert changefeed.status().checkpoint_ts == START_TS + 9
+
+
+@pytest.mark.parametrize("point", ["before the schema file", "after the schema file"])
+def test_a_crash_around_a_ddl_repeats_nothing_and_loses_nothing(opened: Open, store: MemoryStore, point: str) -> None:
+    rows = [*LAYOUTS, insert(1), add_column(5), wide(6, version=5), resolved(9)]
+    first = opened()
+    if point == "before the schema file":
+        store.begin("unavailable", f"schema_{START_TS + 5}_")
+    feed(first, 0, rows, "0")
+    land(first)
+    store.end("unavailable", f"schema_{START_TS + 5}_")
+    second = opened()
+    feed(second, 0, rows, "0")
+    land(second, 5.0)
+    assert second.ledger.idle
+    assert [line for line in written(store) if "data" in line] == ["shop.t1 data 0 #1", "shop.t1 data 5 #1"]
+    texts = [data for path, data in store.objects.items() if f"schema_{START_TS + 5}_" in path]
+    assert len(texts) == 1
+    assert b"ADD COLUMN" in texts[0]
+
+
+def test_a_filtered_ddl_is_nothing_and_an_ignored_one_drains_and_writes_nothing(
+    opened: Open, store: MemoryStore
+) -> None:
+    ignore = EventFilters((EventFilter(("shop.t2",), ("add column",)),))
+    changefeed = opened(rules=Rules(filter=TableFilter(("*.*", "!shop.t3")), event_filters=ignore))
+    rows = [insert(1), insert(2, 2), add_column(5, 1), add_column(6, 2), add_column(7, 3), resolved(9)]
+    feed(changefeed, 0, [*LAYOUTS, *rows], "0")
+    land(changefeed)
+    assert [line for line in written(store) if "schema" in line and not line.endswith(" 0")] == ["shop.t1 schema 5"]
+    assert changefeed.totals.reasons == {"ddl": 2}
+    totals = {
+        outcome: changefeed.metrics.value("ddl_total", outcome=outcome) for outcome in ("written", "passed", "filtered")
+    }
+    assert totals == {"written": 1, "passed": 1, "filtered": 1}
+
+
+def test_a_type_outside_the_list_is_skipped_and_counted(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    sequence = DdlEvent(type=34, query="CREATE SEQUENCE `s`", schema_id=SHOP)
+    feed(changefeed, 0, [*LAYOUTS, insert(1), ddl_row(5, sequence), resolved(9)], "0")
+    assert changefeed.metrics.value("ddl_total", outcome="skipped") == 1
+    land(changefeed, 5.0)
+    assert changefeed.status().checkpoint_ts == START_TS + 9
+
+
+def test_a_schema_file_with_other_columns_stops_the_changefeed_with_its_path(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, [*LAYOUTS, add_column(5), resolved(9)], "0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "create_bytes", lambda path, data: False)
+        with pytest.raises(StoreRefused, match=f"ADD COLUMN.*schema_{START_TS + 5}_.*lists other columns"):
+            land(changefeed)
+
+
+def test_a_chunk_on_both_sides_of_a_ddl_is_refused(opened: Open) -> None:
+    changefeed = opened()
+    view = Table(SHOP, "shop", "v", 50, SHAPE)
+    rows = [insert(1), insert(9), ddl_row(5, create_view(view, "CREATE VIEW `v` AS SELECT 1")), resolved(9)]
+    with pytest.raises(BadEvents, match=r"shop.t1: changes from .* stand in one chunk although a DDL"):
+        feed(changefeed, 0, [*LAYOUTS, *rows], "0")
+
+
+def test_rows_of_a_later_batch_are_cut_at_a_ddl_that_is_not_over(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    view = Table(SHOP, "shop", "v", 50, SHAPE)
+    feed(changefeed, 0, [*LAYOUTS, ddl_row(5, create_view(view, "CREATE VIEW `v` AS SELECT 1")), resolved(0)], "0")
+    feed(changefeed, 1, [insert(1), insert(9), resolved(9)], "1")
+    land(changefeed, 5.0)
+    assert written(store) == ["shop.t1 schema 0", "shop.t1 data 0 #1", "shop.v schema 5", "shop.t1 data 0 #2"]
+
+
+def test_a_layout_that_no_row_defines_is_refused_by_name(opened: Open) -> None:
+    changefeed = opened()
+    with pytest.raises(BadEvents, match=r"the DDL of commit-ts \d+ gives shop.t1 the layout"):
+        feed(changefeed, 0, [layout_row(), add_column(5), resolved(9)], "0")
+
+
+def test_a_stop_leaves_what_stands_behind_an_unfinished_ddl_for_the_next_start(
+    opened: Open, store: MemoryStore
+) -> None:
+    import threading
+
+    changefeed = opened()
+    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), wide(6, version=5), resolved(2)], "0")
+    changefeed.start()
+    assert changefeed.land_all(threading.Event()) is False
+    assert written(store) == ["shop.t1 schema 0", "shop.t1 data 0 #1"]
+    assert changefeed.error is None
