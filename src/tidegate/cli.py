@@ -207,7 +207,7 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
 def _run(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     duration = _duration(arguments.duration)
-    open_source(arguments.source, ordering=settings.encoder_ordering, wake_mode=settings.wake_mode)  # refuse early
+    open_source(arguments.source, ordering=settings.ordering, wake_mode=settings.wake_mode)  # refuse early
     _check_report(arguments.report)
     _print_options(settings, arguments.source)
     spark = local_session(arguments.slots)

@@ -73,16 +73,9 @@ METRICS = (
     Metric("resolved_ts", GAUGE, "The resolved mark, its physical part in milliseconds"),
     Metric("resolved_lag_seconds", GAUGE, "Wall clock less the resolved mark"),
     # DDL
-    Metric(
-        "ddl_drain_duration_seconds",
-        HISTOGRAM,
-        "From a DDL's arrival to all it touches being durable",
-        buckets=_SECONDS,
-    ),
-    Metric(
-        "ddl_drain_wait_encode_seconds", HISTOGRAM, "... until all changes before it were accepted", buckets=_SECONDS
-    ),
-    Metric("ddl_drain_wait_remote_seconds", HISTOGRAM, "... from then until these were durable", buckets=_SECONDS),
+    Metric("ddl_drain_duration_seconds", HISTOGRAM, "From a DDL to all before it being durable", buckets=_SECONDS),
+    Metric("ddl_drain_wait_encode_seconds", HISTOGRAM, "... until all before it was accepted", buckets=_SECONDS),
+    Metric("ddl_drain_wait_remote_seconds", HISTOGRAM, "... from then until it was durable", buckets=_SECONDS),
     Metric("ddl_duration_seconds", HISTOGRAM, "From a DDL's arrival to its end", buckets=_SECONDS),
     Metric("ddl_affected_dispatchers", HISTOGRAM, "Dispatchers that a DDL drained", buckets=_ROWS),
     Metric("ddl_total", COUNTER, "DDLs, by what became of them: written, passed, filtered, skipped", ("outcome",)),

@@ -98,10 +98,11 @@ def _cron(value: object) -> str:
     return six_fields(text(value))
 
 
-def _across_nodes(value: object) -> bool:
-    if boolean(value):
-        raise BadSetting("must be false: split tables are not yet in this version")
-    return False
+def _spans(value: object) -> int:
+    found = whole(value)
+    if not 1 <= found <= 1024:
+        raise BadSetting(f"must be from 1 to 1024, not {value!r}")
+    return found
 
 
 def _filter_rules(value: object) -> tuple[str, ...]:
@@ -168,9 +169,9 @@ OPTIONS: dict[str, Option] = {
     "file-index-digit": Option("sink.file-index-digit", "index_digits", within(6, 20, otherwise=20)),
     "enable-partition-separator": Option("sink.enable-partition-separator", "partition_separator", boolean, show_bool),
     "use-table-id-as-path": _storage("use-table-id-as-path", "table_id_as_path", boolean, show_bool, _false, loud=True),
-    "enable-table-across-nodes": Option(
-        "scheduler.enable-table-across-nodes", "across_nodes", _across_nodes, show_bool
-    ),
+    "enable-table-across-nodes": Option("scheduler.enable-table-across-nodes", "across_nodes", boolean, show_bool),
+    "split-spans": Option("split-spans", "split_spans", _spans),
+    "enable-splittable-check": Option("scheduler.enable-splittable-check", "splittable_check", boolean, show_bool),
     "output-column-id": _storage("output-column-id", "output_column_id", boolean, show_bool),
     "output-raw-change-event": _storage("output-raw-change-event", "output_raw_change_event", boolean, show_bool),
     "transaction-atomicity": Option(
@@ -231,7 +232,7 @@ _SINK = """schema-registry encoder-concurrency enable-kafka-sink-v2 safe-mode ad
     send-all-bootstrap-at-start debezium-disable-schema case-sensitive force-replicate integrity.
     kafka-config. pulsar-config. mysql-config. iceberg-config. open. debezium. outbox."""
 _SCHEDULER = """region-threshold region-per-span region-count-per-span region-count-refresh-interval write-key-threshold
-    scheduling-task-count-per-node enable-splittable-check force-split balance-score-threshold
+    scheduling-task-count-per-node force-split balance-score-threshold
     min-traffic-percentage max-traffic-percentage"""
 IDLE = (
     *_TOP.split(),

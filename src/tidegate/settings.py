@@ -68,7 +68,9 @@ class Settings:
     index_digits: int = 20
     partition_separator: bool = True
     table_id_as_path: bool = False
-    across_nodes: bool = False
+    across_nodes: bool = False  # split tables: file names carry the dispatcher
+    split_spans: int = 4  # dispatchers of a split table
+    splittable_check: bool = False
     output_column_id: bool = False
     output_raw_change_event: bool = False
     transaction_atomicity: str = "none"
@@ -91,6 +93,16 @@ class Settings:
     def encoding(self) -> CsvOptions | CanalOptions:
         """How rows are written, for `format.protocol`."""
         return self.csv if self.protocol == "csv" else self.canal
+
+    @property
+    def ordering(self) -> str:
+        """Split tables are encoded over the sequence, so that one of them uses all cores."""
+        return "global" if self.across_nodes else self.encoder_ordering
+
+    @property
+    def spans(self) -> int:
+        """How many dispatchers a table that can be split has."""
+        return self.split_spans if self.across_nodes else 1
 
     @property
     def paths(self) -> PathOptions:
@@ -169,6 +181,13 @@ def _check(settings: Settings) -> None:
             f"max-flush-delay {show_duration(delay_s)} is longer than flush-interval "
             f"{show_duration(settings.flush_interval_s)} and would never act: make it shorter, or off"
         )
+    has_ts = settings.csv.include_commit_ts if settings.protocol == "csv" else settings.canal.tidb_extension
+    if settings.across_nodes and not has_ts:
+        key = "csv.include-commit-ts" if settings.protocol == "csv" else "enable-tidb-extension"
+        raise BadSetting(
+            f"enable-table-across-nodes needs {key} = true: without the commit-ts in its rows nobody could put the "
+            "files of a table's dispatchers into order"
+        )
     if settings.canal.delete_only_handle_key:
         if settings.protocol == "csv":
             raise BadSetting(
@@ -190,6 +209,8 @@ def _remarks(settings: Settings) -> Iterator[str]:
             yield "output-raw-change-event without csv.output-old-value: an update of a key does not show the old key"
     if settings.file_expiration_days and settings.date_separator != "day":
         yield "file-expiration-days has no effect unless date-separator is day"
+    if settings.across_nodes and settings.output_raw_change_event:
+        yield "output-raw-change-event: updates of a key are split all the same, for their rows are in two spans"
     if settings.transaction_atomicity == "table":
         yield "transaction-atomicity table: a transaction larger than file-size may still be split over files"
 

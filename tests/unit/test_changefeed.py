@@ -17,6 +17,8 @@ from tidegate.engine.clock import SystemClock
 from tidegate.engine.ingest import ingest
 from tidegate.engine.rows import ITEMS
 from tidegate.errors import BadEvents, SpoolError, StoreRefused, StoreUnavailable, TidegateError
+from tidegate.events import DDL
+from tidegate.format.ddl import DdlEvent, Scope, TableAfter
 from tidegate.format.layout import METADATA, parse_metadata
 from tidegate.metrics import METRICS, PREFIX
 from tidegate.testing import (
@@ -611,6 +613,15 @@ def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemorySto
     on_disk = open_changefeed(MemoryStore(), Path(changefeed.settings.spool_dir) / "other", clock)
     on_disk.spool.memory_limit = 0
     feed(on_disk, 9, [layout_row(), change(1, START_TS, 1, schema_name="mysql")])
+    database = DdlEvent(26, "ALTER DATABASE `shop`", 1, Scope("db", schema_id=1), tables=(TableAfter("shop"),))
+    ddl = {"kind": DDL, "commit_ts": START_TS, "seq": 1, "table_id": 0, "ddl": database.to_json()}
+    rows = [layout_row(), change(1, START_TS - 2, 1, schema_id=1), ddl]
+    feed(on_disk, 8, rows)
+    seen |= moved(on_disk)
+    feed(on_disk, 7, [resolved_row(START_TS)])
+    clock.advance(1.0)
+    while on_disk.land_next():
+        clock.advance(1.0)
     feed(on_disk, 0, SOURCE.batch(0), "0")
     seen |= moved(on_disk)
     rows = [layout_row(), large(1, 1, 40 << 20)]

@@ -317,7 +317,9 @@ def test_zero_in_the_sink_uri_leaves_the_config_file_alone_as_in_ticdc(
         ("flush-concurrency=few", "flush-concurrency must be a whole number, not 'few'"),
         ("encoder-shards=0", "encoder-shards must be greater than 0, not '0'"),
         ("transaction-atomicity=global", "transaction-atomicity must be none or table, not 'global'"),
-        ("enable-table-across-nodes=true", "must be false: split tables are not yet in this version"),
+        ("enable-table-across-nodes=true", "needs csv.include-commit-ts = true: without the commit-ts"),
+        ("enable-table-across-nodes=true&protocol=canal-json", "needs enable-tidb-extension = true"),
+        ("split-spans=0", "must be from 1 to 1024, not '0'"),
         ("enable-sync-point=true", "enable-sync-point must be false: sync points need a TiDB or MySQL downstream"),
         ("output-row-key=true", "output-row-key must be false: change events carry no TiDB row key"),
         ("output-row-key=maybe", "output-row-key must be true or false, not 'maybe'"),
@@ -678,7 +680,6 @@ def test_a_key_of_another_sink_in_the_sink_uri_is_named_too() -> None:
         ("bdr-mode", "change events do not say which cluster wrote them first"),
         ("enable-active-active", "soft-delete columns are not understood"),
         ("sink.kafka-config.codec-config.output-row-key", "change events carry no TiDB row key"),
-        ("scheduler.enable-table-across-nodes", "split tables are not yet in this version"),
     ],
 )
 def test_a_key_that_would_change_the_data_is_refused_when_on(place: str, reason: str) -> None:

@@ -521,8 +521,9 @@ def test_a_row_in_the_directory_of_another_version_is_found(tmp_path: Path) -> N
     assert "shop.orders: row 3 of version 5 is dropped" in sink.error()
     sink.change(1, lambda rows: [*rows, sink.tables[0].rows[2], sink.tables[1].rows[0]], table=0)
     sink.change(1, lambda rows: rows[1:], table=1)
+    here = f"at row 4 of {sink.path(1, table=0)} (byte "
     error = sink.error()
-    assert error.startswith(f"shop.orders: row 4 (commit-ts 4) stands before its version, at row 4 of {sink.path(1, 0)}")
+    assert error.startswith(f"shop.orders: row 4 (commit-ts 4) stands before its version, {here}")
     assert error.endswith("under version 5; it should stand under version 9")
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tidegate.errors import VerifyError
+from tidegate.errors import TidegateError, VerifyError
 from tidegate.events import DDL, UPDATE
 from tidegate.format import ddl, protocol
+from tidegate.format.csv import CsvOptions
 from tidegate.format.ddl import ACTIONS, DdlEvent
 from tidegate.format.ddl_files import schema_files
 from tidegate.format.ddl_scope import (
@@ -50,7 +52,16 @@ from tidegate.format.rules import DDL_EVENTS, EventFilter, EventFilters, Route, 
 from tidegate.format.tables import Column, Layout, schema_checksum, schema_file_text
 from tidegate.settings import Settings
 from tidegate.sources.parquet import write_events
-from tidegate.testing import MemoryStore, change, events_batch, layout_row
+from tidegate.testing import (
+    FakeClock,
+    MemoryStore,
+    change,
+    events_batch,
+    feed,
+    layout_row,
+    open_changefeed,
+    resolved_row,
+)
 from tidegate.verify import Report, verify
 from tidegate.verify.ddl_rules import event_names
 
@@ -134,9 +145,11 @@ class PerfectSink:
         routed = events_batch([event | dict(zip(("schema_name", "table_name"), names, strict=True))])
         text = protocol.encode(routed, np.array([0]), layout, self.settings.encoding, None, 1_767_225_600_000)
         table_id, version = event["table_id"], self.directory(names, event, layout)
-        key = DataKey(*names, version, table_id, table_id != event["logical_table_id"], DATE)
+        key = DataKey(*names, version, date=DATE)
         if self.settings.table_id_as_path:
-            key = replace(key, schema=str(table_id), table="")
+            key = replace(key, schema=str(table_id), table="", table_id=table_id)
+        elif table_id != event["logical_table_id"]:
+            key = replace(key, table_id=table_id, is_partition=True)
         lines = self.lines.setdefault(key, [protocol.header(layout, self.settings.encoding)])
         lines += text.to_pylist()
 
@@ -189,7 +202,9 @@ def columns_and_indexes() -> History:
     history = History().ddl(10, create_table(T, "create table t (id int)")).rows(T, 10, 11, 12, 13)
     history.ddl(20, alter("add column", wide(T), "alter table t add column note varchar(20)"))
     history.rows(wide(T), 20, 21, 22).ddl(30, alter("add index", wide(T), "alter table t add index (v)"))
-    return history.rows(wide(T), 30, 31).ddl(40, alter("drop column", T, "alter table t drop column note")).rows(T, 40, 41)
+    return (
+        history.rows(wide(T), 30, 31).ddl(40, alter("drop column", T, "alter table t drop column note")).rows(T, 40, 41)
+    )
 
 
 def known_before() -> History:
@@ -238,7 +253,9 @@ def databases_and_views() -> History:
     history.ddl(16, create_view(view, "create view seen as select 1")).rows(A, 12, 17).ddl(18, drop_view(view))
     history.ddl(20, drop_database(100, "shop", "drop database shop"))
     new = replace(T, schema_id=110, id=210)
-    history.ddl(30, create_database(110, "shop", "create database shop")).ddl(31, create_table(new, "create table t (i int)"))
+    history.ddl(30, create_database(110, "shop", "create database shop")).ddl(
+        31, create_table(new, "create table t (i int)")
+    )
     return history.rows(new, 31, 33)
 
 
@@ -282,7 +299,7 @@ ROUTED = Rules(routes=Routes((Route(("*.*",), "to_{schema}", "new_{table}"),)))
         {"table_id_as_path": True},
         {"protocol": "canal-json"},
         {"output_column_id": True, "rules": ROUTED},
-        {"csv": protocol.CsvOptions(output_field_header=True)},
+        {"csv": CsvOptions(output_field_header=True)},
     ],
     ids=["names", "ids", "canal-json", "routed", "headers"],
 )
@@ -292,4 +309,421 @@ def test_a_perfect_sink_passes(
     past, chosen = history(), settings(**given)
     sink = PerfectSink(chosen).take(past)
     report = verify(past.write(tmp_path, batch_rows), chosen, sink.store)
+    assert report.rows == sum(event["kind"] != DDL for event in past.events)
+
+
+# What a DDL must have left behind.
+
+
+@dataclass
+class Case:
+    """A source and its perfect sink, to be damaged."""
+
+    source: str
+    sink: PerfectSink
+
+    def verify(self) -> Report:
+        return verify(self.source, self.sink.settings, self.sink.store)
+
+    def error(self) -> str:
+        with pytest.raises(VerifyError) as caught:
+            self.verify()
+        return str(caught.value)
+
+    def rewrite(self, part: str, **fields: Any) -> str:
+        """Change fields of the schema file whose path contains `part`."""
+        path = self.sink.path(part)
+        content = json.loads(self.sink.store.objects[path]) | fields
+        self.sink.put(path, json.dumps(content, indent=4))
+        return path
+
+    def move(self, part: str, other: str) -> None:
+        """The last line of one data file goes to the end of another, or to its beginning if it comes later."""
+        objects, source, target = self.sink.store.objects, self.sink.path(part), self.sink.path(other)
+        *lines, last = objects[source].splitlines(keepends=True)
+        objects[source] = b"".join(lines)
+        objects[target] = last + objects[target] if target > source else objects[target] + last
+
+
+def case(folder: Path, history: History, checkpoint_ts: int | None = None, **given: Any) -> Case:
+    return Case(history.write(folder), PerfectSink(settings(**given)).take(history, checkpoint_ts))
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda each: each.__name__)
+def test_no_object_of_a_perfect_sink_can_be_spared(tmp_path: Path, history: Callable[[], History]) -> None:
+    found = case(tmp_path, history())
+    for path, data in list(found.sink.store.objects.items()):
+        del found.sink.store.objects[path]
+        assert found.error()
+        found.sink.store.objects[path] = data
+    found.verify()
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda each: each.__name__)
+def test_no_field_of_any_schema_file_may_be_another(tmp_path: Path, history: Callable[[], History]) -> None:
+    found = case(tmp_path, history())
+    for path in [path for path in found.sink.store.objects if "/schema_" in path]:
+        whole = found.sink.store.objects[path]
+        for name in json.loads(whole):
+            found.rewrite(path, **{name: "other"})
+            assert f"schema file {path}" in found.error()
+        found.sink.store.objects[path] = whole
+    found.verify()
+
+
+@pytest.mark.parametrize(
+    ("history", "part", "name", "ts"),
+    [
+        (columns_and_indexes, "shop/t/meta/schema_20_", "shop.t", 20),
+        (columns_and_indexes, "shop/t/meta/schema_30_", "shop.t", 30),
+        (swap, "shop/tmp/meta/schema_10_", "shop.tmp", 10),
+        (swap, "shop/b/meta/schema_20_", "shop.b", 20),
+        (chain, "archive/b/meta/schema_30_", "archive.b", 30),
+        (truncated, "shop/t/meta/schema_10_", "shop.t", 10),
+        (dropped, "shop/t/meta/schema_10_", "shop.t", 10),
+        (databases_and_views, "shop/meta/schema_14_", "shop", 14),
+        (databases_and_views, "shop/seen/meta/schema_18_", "shop.seen", 18),
+        (exchanged, "shop/p/meta/schema_10_", "shop.p", 10),
+    ],
+)
+def test_a_missing_schema_file_is_named_with_its_ddl(
+    tmp_path: Path, history: Callable[[], History], part: str, name: str, ts: int
+) -> None:
+    found = case(tmp_path, history(), ts)
+    path = found.sink.path(part)
+    del found.sink.store.objects[path]
+    missing = f"{name}: schema file {path} of the DDL at commit-ts {ts} is missing, although the checkpoint is {ts}"
+    assert found.error() == missing
+
+
+def test_another_text_in_the_schema_file_of_a_ddl_is_shown(tmp_path: Path) -> None:
+    found = case(tmp_path, columns_and_indexes())
+    path = found.rewrite("t/meta/schema_30_", Query="ALTER TABLE t ADD INDEX (id)")
+    head = f"shop.t: schema file {path} of the DDL at commit-ts 30"
+    assert found.error() == (
+        f"{head} says Query 'ALTER TABLE t ADD INDEX (id)' where 'alter table t add index (v)' should be"
+    )
+    found.rewrite("t/meta/schema_30_", Query="alter table t add index (v)", Type=5)
+    assert found.error() == f"{head} says Type 5 where 7 should be"
+    found.rewrite("t/meta/schema_30_", Type=7, TableVersion=20)
+    assert found.error() == f"{head} says TableVersion 20 where 30 should be"
+    found.sink.put(path, "[]")
+    assert found.error() == f"{head} is no JSON object: it says b'[]'"
+    found.sink.put(path, schema_file_text("shop", "t", 30, WIDE, "alter table t add index (v)", 7) + "\n")
+    assert found.error() == f"{head} has all that should be there, but is spelled otherwise"
+
+
+def test_a_schema_file_that_rows_wrote_does_not_stand_for_that_of_a_ddl(tmp_path: Path) -> None:
+    found = case(tmp_path, columns_and_indexes())
+    found.sink.put(found.sink.path("t/meta/schema_20_"), schema_file_text("shop", "t", 20, WIDE))
+    assert "of the DDL at commit-ts 20 says Query '' where 'alter table t add column" in found.error()
+
+
+def test_a_schema_file_that_rows_wrote_has_no_query(tmp_path: Path) -> None:
+    found = case(tmp_path, known_before())
+    path = found.rewrite("t/meta/schema_3_", Query="CREATE TABLE t (id INT)")
+    assert found.error() == f"shop.t: schema file {path} says Query 'CREATE TABLE t (id INT)' where '' should be"
+
+
+def test_the_schema_file_of_a_ddl_under_another_checksum_is_named(tmp_path: Path) -> None:
+    found = case(tmp_path, columns_and_indexes())
+    right = found.sink.path("t/meta/schema_20_")
+    wrong = "shop/t/meta/schema_20_0000000001.json"
+    found.sink.store.objects[wrong] = found.sink.store.objects.pop(right)
+    assert found.error() == f"shop.t: schema file {wrong} has a wrong checksum; by the source it should be {right}"
+
+
+@pytest.mark.parametrize(
+    ("names", "version", "layout", "name"),
+    [
+        (("shop", "t"), 25, WIDE, "shop.t"),
+        (("shop", "other"), 20, WIDE, "shop.other"),
+        (("shop", ""), 20, None, "shop"),
+        (("shop", "t"), 50, NARROW, "shop.t"),
+    ],
+)
+def test_a_schema_file_without_a_reason_is_named(
+    tmp_path: Path, names: tuple[str, str], version: int, layout: Layout | None, name: str
+) -> None:
+    found = case(tmp_path, columns_and_indexes())
+    path = schema_path(*names, version, schema_checksum(*names, layout), found.sink.settings.paths)
+    found.sink.put(path, schema_file_text(*names, version, layout))
+    said = f"{name}: the source has no version {version}, but {path} is there: no DDL wrote it, and no row"
+    assert found.error() == said
+
+
+def test_an_older_file_of_the_same_columns_in_another_order_is_not_used(tmp_path: Path) -> None:
+    turned = replace(T, layout=TURNED)
+    history = History().rows(T, 3, 5).rows(turned, 7, 8)
+    source, sink = history.write(tmp_path), PerfectSink(settings())
+    sink.put(schema_path("shop", "t", 7, schema_checksum("shop", "t", TURNED), sink.settings.paths), "")
+    found = Case(source, sink.take(history))
+    sink.put(sink.path("schema_7_"), schema_file_text("shop", "t", 7, TURNED))
+    assert found.verify().rows == 2
+    del sink.store.objects[sink.path("schema_7_")]
+    assert found.error() == f"shop.t: version 7 has no schema file, which {sink.path('t/7/2026-01-31/CDC0')} needs"
+
+
+# Beyond the checkpoint.
+
+
+def first_events(history: History, count: int) -> History:
+    return History(history.events[:count])
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda each: each.__name__)
+def test_a_sink_may_end_anywhere_behind_its_checkpoint(tmp_path: Path, history: Callable[[], History]) -> None:
+    past = history()
+    source = past.write(tmp_path)
+    for count in range(1, len(past.events) + 1):
+        sink = PerfectSink(settings()).take(first_events(past, count), checkpoint_ts=past.events[0]["commit_ts"] - 1)
+        verify(source, sink.settings, sink.store)
+
+
+def test_a_schema_file_beyond_the_checkpoint_must_be_right_if_it_is_there(tmp_path: Path) -> None:
+    past = columns_and_indexes()
+    found = Case(past.write(tmp_path), PerfectSink(settings()).take(first_events(past, 8), checkpoint_ts=22))
+    found.verify()
+    found.rewrite("t/meta/schema_30_", Type=8)
+    assert "of the DDL at commit-ts 30 says Type 8 where 7 should be" in found.error()
+    del found.sink.store.objects[found.sink.path("t/meta/schema_30_")]
+    found.verify()
+
+
+def test_rows_beyond_the_checkpoint_need_the_schema_file_of_their_ddl(tmp_path: Path) -> None:
+    past = columns_and_indexes()
+    found = Case(past.write(tmp_path), PerfectSink(settings()).take(past, checkpoint_ts=12))
+    del found.sink.store.objects[found.sink.path("t/meta/schema_20_")]
+    assert found.error().startswith("shop.t: version 20 has no schema file, which shop/t/20/")
+
+
+# Rows and versions.
+
+
+def test_rows_behind_an_index_stand_under_its_version_although_the_columns_are_the_same(tmp_path: Path) -> None:
+    found = case(tmp_path, columns_and_indexes())
+    later = found.sink.path("t/30/2026-01-31/CDC0")
+    for path in (later, found.sink.path("t/30/2026-01-31/meta")):
+        found.sink.store.objects[path.replace("t/30/", "t/25/")] = found.sink.store.objects.pop(path)
+    assert found.error().startswith("shop.t: row 6 (commit-ts 31) stands before its version, at row 1 of shop/t/25/")
+
+
+def test_a_row_in_the_directory_before_its_ddl_is_named(tmp_path: Path) -> None:
+    found = case(tmp_path, columns_and_indexes())
+    found.move("t/40/2026-01-31/CDC00000000000000000001", "t/20/2026-01-31/CDC00000000000000000001")
+    found.sink.store.objects.pop(found.sink.path("t/40/2026-01-31/CDC0"))
+    found.sink.store.objects.pop(found.sink.path("t/40/2026-01-31/meta"))
+    assert found.error().startswith("shop.t: a row too many, `")
+
+    found = case(tmp_path / "other", truncated())
+    path = found.sink.path("t/10/2026-01-31/CDC0")
+    found.move("t/20/2026-01-31/CDC0", "t/10/2026-01-31/CDC0")
+    found.sink.store.objects[found.sink.path("t/20/2026-01-31/CDC0")] = b"x\r\n"
+    error = found.error()
+    assert error.startswith(f"shop.t: row 6 (commit-ts 21) stands before its version, at row 3 of {path} (byte ")
+    assert error.endswith("under version 10; it comes after the DDL at commit-ts 20 and should stand under version 20")
+
+
+def test_a_row_behind_a_ddl_that_it_is_older_than_is_named(tmp_path: Path) -> None:
+    found = case(tmp_path, truncated())
+    path = found.sink.path("t/20/2026-01-31/CDC0")
+    found.move("t/10/2026-01-31/CDC0", "t/20/2026-01-31/CDC0")
+    assert found.error() == (
+        f"shop.t: row 5 (commit-ts 12) stands behind its version, at byte 0 of {path}, under version 20; "
+        "it is older than the DDL at commit-ts 20 and should stand under version 10"
+    )
+
+
+def test_rows_of_a_swapped_name_in_the_wrong_table_are_found(tmp_path: Path) -> None:
+    found = case(tmp_path, swap())
+    one, other = found.sink.path("shop/a/10/2026-01-31/CDC0"), found.sink.path("shop/b/10/2026-01-31/CDC0")
+    objects = found.sink.store.objects
+    objects[one], objects[other] = objects[other], objects[one]
+    assert found.error().startswith("shop.a: row 3 is altered: row 1 of shop/a/10/")
+
+
+def test_a_source_that_puts_a_row_behind_a_ddl_of_later_is_refused(tmp_path: Path) -> None:
+    history = History().rows(T, 3, 5).ddl(10, alter("add index", T, "alter table t add index (v)")).rows(T, 10, 9, 11)
+    assert case(tmp_path, history).error() == (
+        "shop.t: row 2 (commit-ts 9) is older than the DDL at commit-ts 10, but its version puts it behind that, "
+        "in directory 10"
+    )
+
+
+def test_a_source_that_leaves_rows_before_an_earlier_ddl_is_refused(tmp_path: Path) -> None:
+    history = History().rows(T, 3, 5).ddl(10, alter("add index", T, "alter table t add index (v)")).rows(T, 3, 10, 12)
+    assert case(tmp_path, history).error() == (
+        "shop.t: row 3 (commit-ts 12) comes after the DDL at commit-ts 10, but its version puts it before that, "
+        "in directory 3"
+    )
+
+
+def test_a_table_may_go_on_after_a_drop_that_was_left_out(tmp_path: Path) -> None:
+    """Without a schema file of the new table its rows go on in the directory of the old one."""
+    new = replace(T, id=201)
+    create = create_table(new, "create table t (id int)")
+    assert create is not None
+    history = History().rows(T, 3, 5, 6).ddl(20, replace(create, not_sync=True)).rows(new, 20, 21)
+    assert case(tmp_path, history).verify().rows == 3
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2, 1000])
+@pytest.mark.parametrize("ends", ["truncate", "rename", "drop database"])
+def test_a_moved_insert_comes_before_the_rows_behind_a_ddl(tmp_path: Path, batch_rows: int, ends: str) -> None:
+    """A split update waits for its transaction's end; a DDL of its table is one."""
+    new = replace(T, id=150)
+    event = {
+        "truncate": truncate_table(T, new, "truncate t"),
+        "rename": rename_table(T, named(T, "u")),
+        "drop database": drop_database(100, "shop", "drop database shop"),
+    }[ends]
+    before = History().rows(T, 3, 5, 6)
+    before.events[1] |= {"kind": UPDATE, "before": [b"6", b"x"], "after": [b"7", b"x"]}
+    landed = History().rows(T, 3, 5, 6, 6)
+    landed.events[1] |= {"kind": "delete", "before": [b"6", b"x"], "after": None}
+    landed.events[2] |= {"after": [b"7", b"x"]}
+    for history in (before, landed):
+        history.ddl(10, event).ddl(12, create_table(new, "create table t (id int)")).rows(new, 12, 13)
+    sink = PerfectSink(settings()).take(landed)
+    assert verify(before.write(tmp_path, batch_rows), sink.settings, sink.store).rows == 4
+
+
+# Rules.
+
+
+def without(rules: Sequence[str]) -> Rules:
+    return Rules(filter=TableFilter(("*.*", *rules)))
+
+
+def ignoring(*events: str, matcher: str = "shop.t", sql: tuple[str, ...] = ()) -> Rules:
+    return Rules(event_filters=EventFilters((EventFilter((matcher,), events, sql),)))
+
+
+def two_tables(lands: bool) -> History:
+    """All that happens to `shop.t` lands or does not; what happens to `shop.a` does."""
+    history = History().ddl(10, create_table(T, "create table t (id int)"), lands).rows(T, 10, 11, lands=lands)
+    history.ddl(12, create_table(A, "create table a (id int)")).rows(A, 12, 13)
+    history.ddl(20, alter("add index", T, "alter table t add index (v)"), lands).rows(T, 20, 21, lands=lands)
+    return history.ddl(22, drop_table(T), lands).rows(A, 12, 23)
+
+
+def test_a_filtered_table_leaves_nothing(tmp_path: Path) -> None:
+    assert case(tmp_path, two_tables(lands=False), rules=without(["!shop.t"])).verify().rows == 2
+
+
+def test_a_schema_file_of_a_filtered_table_is_named(tmp_path: Path) -> None:
+    history = two_tables(lands=False)
+    found = case(tmp_path, history, rules=without(["!shop.t"]))
+    found.sink.execute(20, DdlEvent.from_json(history.events[4]["ddl"]))
+    path = found.sink.path("shop/t/meta")
+    assert found.error() == f"shop.t: the source has no version 20, but {path} is there: no DDL wrote it, and no row"
+
+
+def test_data_of_a_filtered_table_is_named(tmp_path: Path) -> None:
+    found = case(tmp_path, two_tables(lands=True), rules=without(["!shop.t"]))
+    path = found.sink.path("shop/t/10/2026-01-31/CDC0")
+    assert found.error() == f"shop.t: the source has no such table, but {path} stands there"
+
+
+def test_a_database_of_which_nothing_is_kept_has_no_file(tmp_path: Path) -> None:
+    history = History().ddl(10, create_database(100, "shop", "create database shop"), lands=False)
+    history.ddl(11, create_database(101, "other", "create database other")).ddl(
+        12, create_table(T, "create table t"), False
+    )
+    found = case(tmp_path, history, rules=without(["!shop.*"]))
+    found.verify()
+    found.sink.execute(10, DdlEvent.from_json(history.events[0]["ddl"]))
+    assert found.error().startswith("shop: the source has no version 10, but shop/meta/schema_10_")
+
+
+def test_a_rename_is_judged_by_the_name_before(tmp_path: Path) -> None:
+    gone, tmp = replace(named(T, "log"), kept=False), named(A, "log2")
+    history = History().rows(T, 3, 5).ddl(10, rename_table(T, gone))
+    history.rows(gone, 10, 11, lands=False)
+    history.ddl(20, rename_tables([(A, tmp), (tmp, named(A, "c"))])).rows(named(A, "c"), 20, 21)
+    assert case(tmp_path, history, rules=without(["!shop.log*"])).verify().rows == 2
+
+
+def test_only_the_kept_pieces_of_a_ddl_of_several_tables_are_written(tmp_path: Path) -> None:
+    pieces = [(T, "create table t (id int)"), (A, "create table a (id int)")]
+    rules = without(["!shop.t"])
+    found = case(
+        tmp_path, History().ddl(10, create_tables(pieces), lands=False).rows(A, 10, 11, lands=False), rules=rules
+    )
+    whole = create_tables(pieces[1:])
+    assert whole is not None
+    found.sink.execute(10, whole)
+    found.sink.append(History().rows(A, 10, 11).events[0])
+    found.sink.flush()
+    assert found.verify().rows == 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "actions"),
+    [
+        (ignoring("all ddl"), (10, 20, 22)),
+        (ignoring("create table", "drop table"), (10, 22)),
+        (ignoring("alter table"), (20,)),
+        (ignoring("create index", matcher="*.*"), (20,)),
+        (ignoring(sql=("^create", "(?i)INDEX")), (10, 20)),
+        (ignoring("all ddl", matcher="shop.x"), ()),
+    ],
+)
+def test_what_an_event_filter_ignores_writes_no_file(tmp_path: Path, rules: Rules, actions: tuple[int, ...]) -> None:
+    history = two_tables(lands=True)
+    history.left_out |= {event["seq"] for event in history.events if event["commit_ts"] in actions}
+    found = case(tmp_path, history, rules=rules)
+    assert found.verify().rows == 4
+    for event in (event for event in history.events if event["seq"] in history.left_out):
+        found.sink.execute(event["commit_ts"], DdlEvent.from_json(event["ddl"]))
+        assert found.error()
+
+
+def test_what_is_not_for_the_sink_writes_no_file(tmp_path: Path) -> None:
+    create = create_table(T, "create table t (id int)")
+    assert create is not None
+    history = History().rows(T, 3, 5)
+    history.ddl(10, replace(create, type=16), lands=False).ddl(12, replace(create, not_sync=True))
+    found = case(tmp_path, history)
+    found.verify()
+    found.sink.execute(12, create)
+    assert found.error().startswith("shop.t: the source has no version 12, but shop/t/meta/schema_12_")
+
+
+def test_every_ddl_has_a_name_that_event_filters_know() -> None:
+    named_events = {name: event_names(code) for name, code in ACTIONS.items()}
+    assert all(names - {"all"} <= DDL_EVENTS for names in named_events.values())
+    assert all(len(names - {"all", "all ddl", "alter table"}) >= 1 for names in named_events.values())
+
+
+# A changefeed.
+
+
+def micro_batches(history: History, at_ddls: bool) -> list[list[dict[str, Any]]]:
+    """The events, cut behind every DDL or behind every event, with the resolved mark that may follow."""
+    ends = [n for n, event in enumerate(history.events, start=1) if event["kind"] == DDL or not at_ddls]
+    cuts = sorted({0, *ends, len(history.events)})
+    batches = [history.events[low:high] for low, high in pairwise(cuts)]
+    later = [min((event["commit_ts"] for event in history.events[high:]), default=1000) - 1 for high in cuts[1:]]
+    return [[*batch, resolved_row(ts)] for batch, ts in zip(batches, later, strict=True)]
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("given", [{}, {"table_id_as_path": True}, {"rules": ROUTED}], ids=["names", "ids", "routed"])
+@pytest.mark.parametrize("at_ddls", [True, False], ids=["coarse", "fine"])
+def test_what_a_changefeed_makes_of_ddls_passes(
+    tmp_path: Path, history: Callable[[], History], given: dict[str, Any], at_ddls: bool
+) -> None:
+    past, store, clock = history(), MemoryStore(), FakeClock()
+    changefeed = open_changefeed(store, tmp_path / "spool", clock, **given)
+    layouts = [layout_row(layout) for layout in LAYOUTS.values()]
+    for number, events in enumerate(micro_batches(past, at_ddls)):
+        feed(changefeed, number, [*layouts, *events], str(number))
+        clock.advance(5.0)
+        while changefeed.land_next():
+            pass
+    changefeed.fail(TidegateError("the test is over"))
+    changefeed.close()
+    store.objects[METADATA] = metadata_text(past.events[-1]["commit_ts"]).encode()
+    report = verify(past.write(tmp_path / "events"), changefeed.settings, store)
     assert report.rows == sum(event["kind"] != DDL for event in past.events)

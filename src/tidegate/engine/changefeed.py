@@ -24,12 +24,13 @@ import pyarrow.compute as pc
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Block
 from tidegate.control.flush import Limits, Round
-from tidegate.control.ledger import Durable, Ledger
+from tidegate.control.ledger import Ddl, Durable, Ledger
 from tidegate.control.spool import TIERS
 from tidegate.engine.clock import Clock
 from tidegate.engine.ingest import Floor, IngestJob
 from tidegate.engine.journal import (
     Head,
+    Recovered,
     Snapshot,
     date_of,
     file_rows,
@@ -56,8 +57,9 @@ from tidegate.errors import (
 from tidegate.events import LAYOUT, RESOLVED, physical_ms
 from tidegate.format import protocol
 from tidegate.format.changes import Selected, TableRules
-from tidegate.format.ddl import DdlEvent
+from tidegate.format.ddl import DdlEvent, is_splitable
 from tidegate.format.layout import METADATA, RESERVED_PREFIX, metadata_text, parse_metadata
+from tidegate.format.spans import dispatcher_id
 from tidegate.format.tables import Layout
 from tidegate.metrics import Metrics
 from tidegate.settings import Settings
@@ -145,12 +147,15 @@ class Changefeed:
             spool_max_bytes=min(s.spool_max_bytes, self.spool.memory_limit) if memory_only else s.spool_max_bytes,
             dispatcher_share=s.dispatcher_share,
         )
-        self.ledger = Ledger(limits, shared_lanes=not s.partition_separator and not s.table_id_as_path)
         if not has_journal(self.store):  # looked at before anything is written: a refused sink stays as it is
             self._refuse_foreign_objects()
         self.store.prepare()
         self.journal, found = open_journal(self.store, self.paths)
+        self.spans = self._agreed_spans(found)
+        self.ledger = Ledger(limits, not s.partition_separator and not s.table_id_as_path, self.spans)
         restore(self.ledger, found)
+        if found.tables and bool(found.spans) != s.across_nodes:  # files are named otherwise now, and count from 1
+            self.ledger.queues.lanes.number[:] = 0
         self.layouts = dict(found.layouts)
         self._tables = TableRules(s.rules)
         self._sources: dict[tuple[str, str], tuple[str, str]] = {}  # the table that lands under each target name
@@ -177,6 +182,16 @@ class Changefeed:
             *(threading.Thread(target=self._land_loop, daemon=True, name=f"land-{i}") for i in range(self.slots)),
             threading.Thread(target=self._scribe_loop, daemon=True, name="scribe"),
         ]
+
+    def _agreed_spans(self, found: Recovered) -> int:
+        """Dispatchers of a split table: their number changes only when none of them is ahead of the checkpoint."""
+        wanted = self.settings.spans
+        if not found.spans or not self.settings.across_nodes or found.spans == wanted:
+            return wanted
+        if all((pc.max(table["last_ts"]).as_py() or 0) <= found.checkpoint_ts for table in found.tables):
+            return wanted
+        log.warning("split-spans stays %d for this run: the last one ended in the middle of a table", found.spans)
+        return found.spans
 
     def _refuse_foreign_objects(self) -> None:
         foreign = next((p for p, _ in self.store.list("") if not p.startswith(f"{RESERVED_PREFIX}/")), None)
@@ -275,9 +290,10 @@ class Changefeed:
             allowance_bytes=allowance_bytes,
             places=places,
             floor=self.floor,
-            ordering=s.encoder_ordering,
+            ordering=s.ordering,
             rules=s.rules,
-            split_updates=not s.output_raw_change_event,
+            split_updates=not s.output_raw_change_event or s.across_nodes,
+            spans=self.spans,
             cuts=cuts,
         )
 
@@ -316,12 +332,13 @@ class Changefeed:
         with self._changed:
             self._raise_error()
             refuse_unknown_layouts(ddls, self.layouts)
+            self._refuse_unsplittable(ddls)
             skipped = self.ledger.blocking.skipped
             accepted = self.ledger.accept(batch, rows, now, end, resolved, ddls)
             skipped = self.ledger.blocking.skipped - skipped
             if resolved:
                 self._arrivals.append((now, resolved))
-            if self.floor is not None and resolved >= int(self.floor.ts.max()):
+            if self.floor is not None and resolved >= self.floor.last_ts:
                 self.floor = None  # the replay has passed everything that was durable before
             self.totals.rows_accepted += accepted.rows
             self.totals.bytes_accepted += accepted.bytes
@@ -338,6 +355,24 @@ class Changefeed:
         self.metrics.inc("ddl_total", skipped, outcome="skipped")
         self.metrics.inc("rotate_total", sum(not path.endswith("-0.seg") for path in named))
         self._measure()
+
+    def _refuse_unsplittable(self, ddls: list[Ddl]) -> None:
+        """A table that is split must stay so if the user wants it checked."""
+        if self.spans == 1 or not self.settings.splittable_check:
+            return
+        for table, query in ((table, ddl.event.query) for ddl in ddls for table in ddl.event.tables):
+            fits = table.layout is None or is_splitable(self._layout(table.layout))
+            if not fits and self._is_split(table.table_id):
+                raise BadEvents(
+                    f"`{query}` leaves {table.schema}.{table.table} without a primary key or with another unique key, "
+                    "so it cannot stay split (enable-splittable-check): turn the check off, or filter the table out"
+                )
+
+    def _is_split(self, table_id: int) -> bool:
+        """Whether another span than the first has ever got a row."""
+        spans = np.arange(1, self.spans)
+        parts = self.ledger.queues.find(np.full(len(spans), table_id), spans)
+        return bool((self.ledger.queues.dispatchers.accepted_ts[parts[parts >= 0]] >= 0).any())
 
     def _refuse_shared_targets(self, rows: pa.Table) -> None:
         """Two tables under one name could not be told apart any more."""
@@ -542,7 +577,14 @@ class Changefeed:
         if protocol.has_header(self.settings.encoding):
             layouts = queues.items.layout[round_.slots[round_.bounds[:-1]]].tolist()
             heads += [self._head_bytes(owner, key) for owner, key in zip(owners, layouts, strict=True)]
-        return file_rows(round_, self.ledger, targets, heads)
+        return file_rows(round_, self.ledger, targets, [self._dispatcher(owner) for owner in owners], heads)
+
+    def _dispatcher(self, owner: int) -> str:
+        """The id of this dispatcher in names of files; nothing where tables are not split."""
+        if not self.settings.across_nodes:
+            return ""
+        ds = self.ledger.queues.dispatchers
+        return dispatcher_id(self.settings.changefeed_id, int(ds.table_id[owner]), int(ds.span[owner]))
 
     def _head_bytes(self, owner: int, fingerprint: int) -> int:
         key = (fingerprint, self._selected(owner, fingerprint))
@@ -573,7 +615,8 @@ class Changefeed:
             owner, layout = int(round_.dispatcher[i]), int(items.layout[slots[0]])
             row = (
                 i, int(round_.lane[i]), *self._tables.target(queues.schema_names[owner], queues.table_names[owner]),
-                int(ds.table_id[owner]), int(ds.logical_id[owner]), int(round_.version[i]), int(round_.directory[i]),
+                int(ds.table_id[owner]), int(ds.logical_id[owner]), self._dispatcher(owner), int(round_.version[i]),
+                int(round_.directory[i]),
                 layout, self._selected(owner, layout), date_of(int(round_.date[i]), self.settings.date_separator),
                 int(round_.number[i]), int(round_.schema[i]), int(round_.bytes[i]), items.segment[slots].tolist(),
                 items.offset[slots].tolist(), items.length[slots].tolist(),
@@ -665,7 +708,9 @@ class Changefeed:
     def _head(self) -> Head:
         progress = self.ledger.progress
         layouts = {str(key): text for key, text in self.layouts.items()}
-        return Head(progress.checkpoint_ts, progress.position, layouts, *self.journal.noted())
+        noted = self.journal.noted()
+        spans = self.spans if self.settings.across_nodes else 0
+        return Head(progress.checkpoint_ts, progress.position, layouts, *noted, spans=spans)
 
     def compact(self) -> None:
         """Replace the journal's entries by a snapshot of the ledger."""

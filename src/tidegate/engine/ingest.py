@@ -27,6 +27,7 @@ from tidegate.events import EVENTS, KINDS, LAYOUT, ROW_KINDS
 from tidegate.format import protocol
 from tidegate.format.changes import Rows, Selected, Splitter, TableRules, numbers
 from tidegate.format.rules import Rules
+from tidegate.format.spans import spans_of
 from tidegate.format.tables import Layout
 from tidegate.sources import open_source
 
@@ -39,17 +40,28 @@ _SURE_NAME_BYTES = 64  # shorter names can always be a level of a path, however 
 
 @dataclass(frozen=True)
 class Floor:
-    """Changes that are durable already, by table id: rows at or below (ts, seq) are dropped. Sorted by table id."""
+    """Changes that are durable already, by dispatcher: rows at or below (ts, seq) are dropped.
 
-    table_id: Ints
+    Sorted by `owner`, which is the table id, or where tables are split `table id * spans + span`.
+    """
+
+    owner: Ints
     ts: Ints
     seq: Ints
+    checkpoint_ts: int = 0  # whatever is at or below it is durable, of any dispatcher
 
-    def passes(self, table_id: Ints, ts: Ints, seq: Ints) -> NDArray[np.bool_]:
-        at = np.minimum(np.searchsorted(self.table_id, table_id), len(self.table_id) - 1)
-        known = self.table_id[at] == table_id
+    @property
+    def last_ts(self) -> int:
+        """From here on nothing is dropped."""
+        return max(self.checkpoint_ts, int(self.ts.max(initial=0)))
+
+    def passes(self, owner: Ints, ts: Ints, seq: Ints) -> NDArray[np.bool_]:
+        if not len(self.owner):
+            return np.asarray(ts > self.checkpoint_ts)
+        at = np.minimum(np.searchsorted(self.owner, owner), len(self.owner) - 1)
+        known = self.owner[at] == owner
         above = (ts > self.ts[at]) | ((ts == self.ts[at]) & (seq > self.seq[at]))
-        passing: NDArray[np.bool_] = ~known | above
+        passing: NDArray[np.bool_] = (~known | above) & (ts > self.checkpoint_ts)
         return passing
 
 
@@ -67,6 +79,7 @@ class IngestJob:
     ordering: str = "per-table"
     rules: Rules = field(default_factory=Rules)
     split_updates: bool = True
+    spans: int = 1
     cuts: tuple[int, ...] = ()  # commit-ts of DDLs that are not over: no chunk stands on both sides of one
 
 
@@ -197,16 +210,19 @@ def _take_rows(task: _Task, events: pa.RecordBatch) -> None:
 
 def _append(task: _Task, rows: Rows, kind: _Kind) -> None:
     """Encode rows in dispatcher order, write them once, and cut them into items."""
-    place = rows.place()
+    (table_id, ts, seq), spans = rows.place(), task.job.spans
+    span = spans_of(rows.events, kind.layout, spans) if spans > 1 else None
+    owner = table_id if span is None else table_id * spans + span
     if task.job.floor is not None:
-        keep = task.job.floor.passes(*place)
+        keep = task.job.floor.passes(owner, ts, seq)
         if not keep.all():
             task.stale += len(keep) - int(keep.sum())
-            rows, place = rows.take(keep), (place[0][keep], place[1][keep], place[2][keep])
-    events, seq = rows.events, place[2]
+            rows, owner, seq = rows.take(keep), owner[keep], seq[keep]
+            span = None if span is None else span[keep]
+    events = rows.events
     if not events.num_rows:
         return
-    order = rows.order()
+    order = rows.order(span)
     targets = task.tables.routed(events)
     encoded = protocol.encode(targets, order, kind.layout, task.job.encoding, kind.selected, now_ms())
     ends = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset : encoded.offset + len(encoded) + 1].astype(
@@ -220,21 +236,23 @@ def _append(task: _Task, rows: Rows, kind: _Kind) -> None:
             "limit per micro-batch (maxOffsetsPerTrigger or maxBytesPerTrigger) or raise spool.max-bytes"
         )
     segment, tier, base = task.writer.append(data)
-    items = _items(task, events, seq, kind, order, ends - ends[0])
+    items = _items(task, events, owner, seq, kind, order, ends - ends[0])
     task.items.append(_placed(items, segment, tier, base))
 
 
-def _items(task: _Task, events: pa.RecordBatch, seq: Ints, kind: _Kind, order: Ints, ends: Ints) -> pa.RecordBatch:
+def _items(
+    task: _Task, events: pa.RecordBatch, owner: Ints, seq: Ints, kind: _Kind, order: Ints, ends: Ints
+) -> pa.RecordBatch:
     """One item a chunk; `ends` says where each row ends in the text, counted from its beginning."""
     job = task.job
     table_id, version, ts = (numbers(events, name)[order] for name in ("table_id", "table_version", "commit_ts"))
-    seq = seq[order]
+    owner, seq = owner[order], seq[order]
     # A DDL that is not over cuts as a new version does.
     part = version
     if job.cuts:
         ranks = np.unique(version, return_inverse=True)[1]
         part = ranks * (len(job.cuts) + 1) + np.searchsorted(job.cuts, ts, side="right")
-    first = _chunk_starts(table_id, part, ts, seq, ends, job.chunk_bytes, job.file_size_bytes)
+    first = _chunk_starts(owner, part, ts, seq, ends, job.chunk_bytes, job.file_size_bytes)
     last = np.append(first[1:], len(order)) - 1
     rows_at = pa.array(order[first])
     logical = pc.coalesce(events.column("logical_table_id"), events.column("table_id"))
@@ -243,7 +261,7 @@ def _items(task: _Task, events: pa.RecordBatch, seq: Ints, kind: _Kind, order: I
     columns: dict[str, pa.Array] = {
         "kind": pa.repeat(ROWS, len(first)),
         "table_id": pa.array(table_id[first]),
-        "span": pa.repeat(pa.scalar(0, pa.int32()), len(first)),
+        "span": pa.array((owner - table_id * job.spans)[first] if job.spans > 1 else np.zeros(len(first)), pa.int32()),
         "logical_table_id": logical.take(rows_at),
         "schema_id": pc.fill_null(events.column("schema_id"), 0).take(rows_at),
         "schema_name": schemas,
@@ -281,16 +299,16 @@ def _refuse_names(known: TableRules, schemas: pa.Array, tables: pa.Array) -> Non
 
 
 def _chunk_starts(
-    table_id: Ints, version: Ints, ts: Ints, seq: Ints, ends: Ints, chunk_bytes: int, file_size_bytes: int
+    owner: Ints, version: Ints, ts: Ints, seq: Ints, ends: Ints, chunk_bytes: int, file_size_bytes: int
 ) -> Ints:
-    """Row numbers where a chunk begins: at a new table or version, else at a transaction about every `chunk_bytes`.
+    """Row numbers where a chunk begins: at a new dispatcher or version, else at a transaction every `chunk_bytes`.
 
     A transaction larger than a file is cut inside, so that its file need not exceed `file-size` by much; but not among
     rows of one place, which are its last row and the inserts that moved behind it.
     """
-    count = len(table_id)
-    run = _starts((table_id[1:] != table_id[:-1]) | (version[1:] != version[:-1]))
-    transaction = _starts((ts[1:] != ts[:-1]) | (table_id[1:] != table_id[:-1]) | (version[1:] != version[:-1]))
+    count = len(owner)
+    run = _starts((owner[1:] != owner[:-1]) | (version[1:] != version[:-1]))
+    transaction = _starts((ts[1:] != ts[:-1]) | (owner[1:] != owner[:-1]) | (version[1:] != version[:-1]))
     run_of = np.cumsum(np.bincount(run, minlength=count)) - 1
     bucket = (ends[transaction] - ends[run][run_of[transaction]]) // chunk_bytes
     moved = np.append(True, (bucket[1:] != bucket[:-1]) | (run_of[transaction][1:] != run_of[transaction][:-1]))

@@ -52,6 +52,7 @@ FILES = pa.schema(
         ("last_seq", pa.int64()),
         ("target_schema", pa.string()),
         ("target_table", pa.string()),
+        ("dispatcher", pa.string()),
     ]
 )
 
@@ -88,6 +89,7 @@ class Head:
     confirmed: list[int] = field(default_factory=list)
     withdrawn: list[int] = field(default_factory=list)
     takeover: bool = False
+    spans: int = 0  # dispatchers of a split table; 0 where file names carry no dispatcher
 
 
 @dataclass(frozen=True)
@@ -187,8 +189,10 @@ class Journal:
             self._withdrawn = [plan for plan in self._withdrawn if plan not in told]
 
 
-def file_rows(round_: Round, ledger: Ledger, targets: Sequence[tuple[str, str]], header_bytes: Ints) -> pa.Table:
-    """The round's files as the journal records them, with the names they land under and the size of their headers."""
+def file_rows(
+    round_: Round, ledger: Ledger, targets: Sequence[tuple[str, str]], dispatchers: Sequence[str], header_bytes: Ints
+) -> pa.Table:
+    """The round's files as the journal records them: the names they land under, the size of their headers."""
     queues = ledger.queues
     ds, owners = queues.dispatchers, round_.dispatcher
     last = round_.slots[round_.bounds[1:] - 1]
@@ -198,7 +202,7 @@ def file_rows(round_: Round, ledger: Ledger, targets: Sequence[tuple[str, str]],
         [queues.schema_names[n] for n in names], [queues.table_names[n] for n in names],
         round_.version, round_.directory, round_.date, round_.number, round_.bytes + header_bytes,
         queues.items.last_ts[last], queues.items.last_seq[last],
-        [schema for schema, _ in targets], [table for _, table in targets],
+        [schema for schema, _ in targets], [table for _, table in targets], dispatchers,
     ]  # fmt: skip
     return pa.Table.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, FILES.types, strict=True)], schema=FILES
@@ -227,6 +231,7 @@ class Recovered:
     checkpoint_ts: int = 0
     position: str | None = None
     layouts: dict[int, str] = field(default_factory=dict)
+    spans: int = 0
     tables: list[pa.Table] = field(default_factory=list)  # a snapshot, then files in order, all durable
     adopted: int = 0
 
@@ -247,7 +252,7 @@ def open_journal(store: Store, options: paths.PathOptions) -> tuple[Journal, Rec
             if _read_entry(store, path, found, pending):
                 journal.takeovers.add(journal.number)
     # Whoever wrote before is fenced off from here on.
-    journal.record(Head(found.checkpoint_ts, found.position, {}, takeover=True))
+    journal.record(Head(found.checkpoint_ts, found.position, {}, takeover=True, spans=found.spans))
     _adopt(store, options, found, list(pending.values()))
     return journal, found
 
@@ -256,10 +261,13 @@ def floor_of(ledger: Ledger) -> Floor | None:
     """What is durable already although the position may lie before it."""
     ds = ledger.queues.dispatchers
     durable = np.flatnonzero(ds.durable_ts[: ds.size] > 0)
-    if not len(durable):
+    checkpoint_ts = ledger.progress.checkpoint_ts
+    if not len(durable) and not checkpoint_ts:
         return None
-    durable = durable[np.argsort(ds.table_id[durable])]
-    return Floor(ds.table_id[durable], ds.durable_ts[durable], ds.durable_seq[durable])
+    owner = ds.table_id[durable] * ledger.spans + ds.span[durable]
+    by_owner = np.argsort(owner)
+    durable = durable[by_owner]
+    return Floor(owner[by_owner], ds.durable_ts[durable], ds.durable_seq[durable], checkpoint_ts)
 
 
 def restore(ledger: Ledger, found: Recovered) -> None:
@@ -295,7 +303,7 @@ def _restore_table(ledger: Ledger, table: pa.Table) -> None:
     ds.version[numbers] = ints["version"]
 
 
-_TEXTS = ("schema_name", "table_name", "target_schema", "target_table")
+_TEXTS = ("schema_name", "table_name", "target_schema", "target_table", "dispatcher")
 
 
 def _adopt(store: Store, options: paths.PathOptions, found: Recovered, pending: list[pa.Table]) -> None:
@@ -305,6 +313,7 @@ def _adopt(store: Store, options: paths.PathOptions, found: Recovered, pending: 
     indexed: dict[str, str] = {}
     for file in sorted((row for table in pending for row in table.to_pylist()), key=lambda row: row["plan"]):
         key, number = data_key(file, options), file["number"]
+        options = replace(options, across_nodes=bool(file["dispatcher"]))
         lane, path = paths.index_path(key, options), paths.data_path(key, number, options)
         if lane in missing:
             continue
@@ -331,6 +340,7 @@ def data_key(file: dict[str, Any], options: paths.PathOptions) -> paths.DataKey:
         table_id=file["table_id"],
         is_partition=file["table_id"] != file["logical_table_id"],
         date=date_of(file["date"], options.date_separator),
+        dispatcher=file["dispatcher"],
     )
 
 
@@ -357,6 +367,7 @@ def _head_json(head: Head) -> dict[str, Any]:
         "confirmed": head.confirmed,
         "withdrawn": head.withdrawn,
         "takeover": head.takeover,
+        "spans": head.spans,
     }
 
 
@@ -396,6 +407,7 @@ def _read(store: Store, path: str) -> pa.Table:
 def _apply_head(head: dict[str, Any], found: Recovered) -> None:
     found.checkpoint_ts = max(found.checkpoint_ts, head["checkpoint-ts"])
     found.position = head["position"] if head["position"] is not None else found.position
+    found.spans = head["spans"]
     found.layouts.update({int(key): text for key, text in head["layouts"].items()})
 
 

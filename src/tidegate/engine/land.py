@@ -253,6 +253,7 @@ def _key(plan: dict[str, Any]) -> layout.DataKey:
         table_id=plan["table_id"],
         is_partition=plan["table_id"] != plan["logical_table_id"],
         date=plan["date"],
+        dispatcher=plan["dispatcher"],
     )
 
 

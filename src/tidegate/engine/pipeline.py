@@ -88,7 +88,7 @@ def start_source(
 ) -> Handle:
     """Land a source of ours (`workload://...`, `parquet:...`), which executors read in place."""
     spark = _active_session()
-    source = sources.open_source(source_uri, ordering=settings.encoder_ordering, wake_mode=settings.wake_mode)
+    source = sources.open_source(source_uri, ordering=settings.ordering, wake_mode=settings.wake_mode)
 
     def events(position: Position | None) -> DataFrame:
         return load_stream(
@@ -97,7 +97,7 @@ def start_source(
             position.offset if position is not None else None,
             read="splits",
             limitBytes=limit_bytes(settings),
-            ordering=settings.encoder_ordering,
+            ordering=settings.ordering,
             wakeMode=settings.wake_mode,
             held=held_file(settings),
             **({"parallelism": settings.encoder_shards} if settings.encoder_shards else {}),

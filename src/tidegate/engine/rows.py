@@ -42,6 +42,7 @@ PLANS = pa.schema(
         ("table_name", pa.string()),
         ("table_id", pa.int64()),
         ("logical_table_id", pa.int64()),
+        ("dispatcher", pa.string()),
         ("version", pa.int64()),
         ("directory", pa.int64()),
         ("layout", pa.int64()),

@@ -171,11 +171,15 @@ class Rows:
             seq = _transaction_ends(table_id, ts, seq, self.moved)
         return table_id, ts, seq
 
-    def order(self) -> Numbers:
-        """Row numbers by dispatcher, then place; the rows as they are when they stand so already."""
+    def order(self, span: Numbers | None = None) -> Numbers:
+        """Row numbers by dispatcher, then place; the rows as they are when they stand so already.
+
+        `span` says which span of its table each row belongs to, where tables are split.
+        """
         table_id, ts, seq = (numbers(self.events, name) for name in ("table_id", "commit_ts", "seq"))
-        if self.moved is not None:
-            return np.lexsort((seq, self.moved, ts, table_id))
+        if self.moved is not None or span is not None:
+            moved = np.zeros(len(seq), np.bool_) if self.moved is None else self.moved
+            return np.lexsort((seq, moved, ts, np.zeros(len(seq), np.int64) if span is None else span, table_id))
         same = table_id[1:] == table_id[:-1]
         rising = (ts[1:] > ts[:-1]) | ((ts[1:] == ts[:-1]) & (seq[1:] > seq[:-1]))
         runs = len(table_id) - int(same.sum())

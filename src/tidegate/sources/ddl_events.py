@@ -73,10 +73,9 @@ def state_columns(states: States, run: Ints) -> dict[str, pa.Array]:
     }
 
 
-def added_columns(states: States) -> Ints:
-    """How many columns each state has more than sysbench's."""
-    counts: Ints = ADDED_COLUMNS[states.shape]
-    return counts
+def added_columns(states: States, run: Ints) -> Ints | None:
+    """How many columns each row has more than sysbench's; None if none has any."""
+    return ADDED_COLUMNS[states.shape][run] if states.shape.any() else None
 
 
 @dataclass(frozen=True)

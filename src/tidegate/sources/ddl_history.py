@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from threading import Lock
 
 import numpy as np
@@ -127,11 +128,13 @@ class DdlHistory:
             wider = np.empty((len(Record._fields), 2 * count), np.int64)
             wider[:, : self._count] = self._columns[:, : self._count]
             self._columns = wider
-        self._columns[:, self._count : count] = np.array(fresh, np.int64).T
+        flat = np.fromiter(chain.from_iterable(fresh), np.int64, len(fresh) * len(Record._fields))
+        self._columns[:, self._count : count] = flat.reshape(len(fresh), -1).T
         first, self._count = self._count, count
         changed = self._column("table")[first:]
         self._heads[changed[changed >= 0]] = np.flatnonzero(changed >= 0) + first
-        self._wide += sorted({record.boundary for record in fresh if record.op in WIDE_OPS})
+        wide = np.isin(self._column("op")[first:], WIDE_OPS)
+        self._wide += np.unique(self._column("boundary")[first:][wide]).tolist()
 
 
 @lru_cache(maxsize=4)

@@ -197,10 +197,9 @@ class Player:
 
     def alter(self, op: Op, chance: int) -> None:
         table, before = self._take(chance)
-        added = int(ADDED_COLUMNS[before.shape])
-        if op is Op.ADD_COLUMN and added == MAX_ADDED:
+        if op is Op.ADD_COLUMN and before.shape >= _FULL:
             op = Op.DROP_COLUMN
-        elif op in (Op.DROP_COLUMN, Op.MODIFY_COLUMN) and not added:
+        elif op in (Op.DROP_COLUMN, Op.MODIFY_COLUMN) and not before.shape:
             op = Op.ADD_COLUMN
         shape = _SHAPES[op](before.shape) if op in _SHAPES else before.shape
         self.change(op, table, before, shape=shape)
@@ -248,6 +247,7 @@ class Player:
 
 
 _DIGIT = COLUMN_TYPES + 1
+_FULL = _DIGIT ** (MAX_ADDED - 1)  # from here on a shape has all the columns it may have
 _SHAPES: dict[Op, Callable[[int], int]] = {
     Op.ADD_COLUMN: lambda shape: shape * _DIGIT + 1,
     Op.DROP_COLUMN: lambda shape: shape // _DIGIT,

@@ -209,10 +209,21 @@ class WorkloadSource:
             return admission.admit(cursor, {table_id - FIRST_TABLE_ID for table_id in held if table_id in paths})
         tables = self._ddls.tables_of(held, cursor.front)
         end = admission.admit(cursor, tables)
-        # A boundary that the cursor stands at is passed once no table is behind it.
-        first = cursor.at + (cursor.table > 0 or cursor.passed() == cursor.at)
-        stop = self._ddls.first_wide(first, end.front)
+        stop = self._stop(cursor, end.front)
         return end if stop is None else replace(admission, stop=stop).admit(cursor, tables)
+
+    def _stop(self, cursor: Cursor, front: int) -> int | None:
+        """The first boundary before `front` with a DDL of all tables to which not all of them have come."""
+        stop = self._ddls.first_wide(cursor.front, front)
+        while stop is not None and self._all_at(cursor, stop):
+            stop = self._ddls.first_wide(stop + 1, front)
+        return stop
+
+    def _all_at(self, cursor: Cursor, step: int) -> bool:
+        """Whether no table has anything left of the steps before `step`."""
+        until = np.full(self._steps.tables, step)
+        stands = self._steps.positions(cursor, 0, self._steps.tables)
+        return bool((self._steps.handed(until, slice(None)) == stands).all())
 
     def _cut(self, before: Cursor, after: Cursor, pieces: int) -> list[Split]:
         low, high = (self._steps.positions(at, 0, self._steps.tables) for at in (before, after))
@@ -272,7 +283,7 @@ class WorkloadSource:
         position = np.arange(len(run)) + (first - (np.cumsum(counts) - counts))[run]
         table, rows = tables[run], len(run)
         changes = self._history.changes(position)
-        after, before = self._texts.images(table, changes, None if states is None else added_columns(states)[run])
+        after, before = self._texts.images(table, changes, None if states is None else added_columns(states, run))
         commit_ts = self._steps.commit_ts(table, position)
         columns = {
             "kind": kind_names(changes.kind),

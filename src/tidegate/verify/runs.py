@@ -81,7 +81,6 @@ class _Due(NamedTuple):
     place: Place
     table: Table
     described: bool
-    kind: Kind
     rows: Ints
 
 
@@ -111,13 +110,17 @@ class Runs:
     def of(self, rows: pa.RecordBatch, ddls: Iterable[tuple[int, DdlEvent]]) -> Iterator[Run]:
         """The runs of a batch, whose DDLs (by commit-ts) say which transactions have certainly ended."""
         ddls = list(ddls)
-        yield from self._in_order(self._ready(self._rules.kept(rows), ddls))
+        ready = list(self._ready(self._rules.kept(rows), ddls))
         if any(event.dropped is not None and event.dropped.kind == DB for _, event in ddls):
-            yield from self.rest()
+            ready += self._waiting()
+        yield from self._in_order(ready)
 
     def rest(self) -> Iterator[Run]:
         """What waited for the end of its transaction, when nothing of that follows any more."""
-        yield from self._in_order(cast(Iterable[tuple[Kind, Rows]], self._splitter.rest()))
+        yield from self._in_order(self._waiting())
+
+    def _waiting(self) -> Iterator[tuple[Kind, Rows]]:
+        return cast(Iterator[tuple[Kind, Rows]], self._splitter.rest())
 
     def _ready(self, rows: pa.RecordBatch, ddls: list[tuple[int, DdlEvent]]) -> Iterator[tuple[Kind, Rows]]:
         """The rows by kind, key-changing updates split; what their transaction's end must wait for is held back."""
@@ -138,16 +141,12 @@ class Runs:
 
     def _in_order(self, ready: Iterable[tuple[Kind, Rows]]) -> Iterator[Run]:
         """The runs of these rows by table, directory and time, encoded kind by kind."""
-        due: list[_Due] = []
-        texts = {}
+        runs: list[tuple[Place, Run]] = []
         for kind, rows in ready:
-            if mine := self._due(kind, rows):
-                texts[kind] = self._encode(kind, rows, mine)
-                due += mine
-        for one in sorted(due, key=lambda one: one.place):
-            ts, data, ends = texts[one.kind][one.place]
-            header = protocol.header(one.kind.layout, self._encoding, one.kind.selected)
-            yield Run(one.table, one.place[1], one.described, ts, data, ends, header)
+            if due := self._due(kind, rows):
+                runs += zip((one.place for one in due), self._encode(kind, rows, due), strict=True)
+        for _, run in sorted(runs, key=lambda one: one[0]):
+            yield run
 
     def _due(self, kind: Kind, rows: Rows) -> list[_Due]:
         """The runs that must be compared; a table without files left has none."""
@@ -161,11 +160,10 @@ class Runs:
             table = self._meet(_head(head, kind.layout, int(ts[first])))
             if table is not None:
                 place = (table.number, table.directory, int(ts[first]), int(seq[first]), int(table_id[first]))
-                due.append(_Due(place, table, table.described, kind, at))
+                due.append(_Due(place, table, table.described, at))
         return due
 
-    def _encode(self, kind: Kind, rows: Rows, due: list[_Due]) -> dict[Place, tuple[Ints, pa.Buffer, Ints]]:
-        """By place the commit-ts of each run's rows, its text, and where the rows end in it."""
+    def _encode(self, kind: Kind, rows: Rows, due: list[_Due]) -> Iterator[Run]:
         order, events = np.concatenate([one.rows for one in due]), rows.events
         if 2 * len(order) < events.num_rows:  # most rows are of tables that have no files left
             events, order = events.take(pa.array(order)), np.arange(len(order))
@@ -174,16 +172,12 @@ class Runs:
         )
         _, offsets, data = encoded.buffers()
         ends = np.frombuffer(offsets, np.int32)[encoded.offset : encoded.offset + len(order) + 1].astype(np.int64)
-        bounds = np.concatenate([[0], np.cumsum([len(one.rows) for one in due])])
-        ts = numbers(events, "commit_ts")[order]
-        return {
-            one.place: (
-                ts[low:high],
-                data.slice(int(ends[low]), int(ends[high] - ends[low])),
-                ends[low : high + 1] - ends[low],
-            )
-            for one, low, high in zip(due, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-        }
+        bounds = np.concatenate([[0], np.cumsum([len(one.rows) for one in due])]).tolist()
+        ts, header = numbers(events, "commit_ts")[order], protocol.header(kind.layout, self._encoding, kind.selected)
+        for one, low, high in zip(due, bounds[:-1], bounds[1:], strict=True):
+            text = data.slice(int(ends[low]), int(ends[high] - ends[low]))
+            mine = ends[low : high + 1] - ends[low]
+            yield Run(one.table, one.place[1], one.described, ts[low:high], text, mine, header)
 
 
 def _head(head: dict[str, Any], layout: Layout, ts: int) -> Head:
@@ -193,11 +187,11 @@ def _head(head: dict[str, Any], layout: Layout, ts: int) -> Head:
 
 def _latest(rows: pa.RecordBatch, ddls: list[tuple[int, DdlEvent]]) -> Latest | None:
     """How far the tables have come, by rows or by a DDL that they wait for: nothing before that follows."""
-    waiting = [(table_id, ts) for ts, event in ddls for table_id in _waiting(event)]
+    waiting = [(table_id, ts) for ts, event in ddls for table_id in _blocked(event)]
     ids, times = np.array(waiting, np.int64).reshape(-1, 2).T
     table_id, ts = np.append(numbers(rows, "table_id"), ids), np.append(numbers(rows, "commit_ts"), times)
     return latest_of(table_id, ts) if len(table_id) else None
 
 
-def _waiting(event: DdlEvent) -> tuple[int, ...]:
+def _blocked(event: DdlEvent) -> tuple[int, ...]:
     return event.blocked.table_ids if event.blocked is not None and event.blocked.kind == NORMAL else ()

@@ -52,12 +52,9 @@ class SchemaFiles:
         written = self._ddl_rules.written(event)
         if written is None:
             return
-        files = schema_files(written, ts, layouts, self._paths, self._target, self._with_ids)
+        files = schema_files(written, ts, layouts, self._paths, self._rules.ddl_target, self._with_ids)
         for path, text in dict(files).items():  # of two files with one path the later stays
             self._check_ddl_file(SchemaFile(path, text), ts)
-
-    def _target(self, schema: str, table: str) -> Folder:
-        return self._rules.target(schema, table) if table else self._rules.rules.routes.target(schema, "")
 
     def _check_ddl_file(self, file: SchemaFile, ts: int) -> None:
         key = VersionKey(*(parse_schema_path(file.path, self._paths) or ("", "", ts))[:3])
@@ -106,7 +103,8 @@ class SchemaFiles:
         if rows.version in versions:
             self._check_row_file(right, names, rows)
             return rows.version, True
-        older = max((version for version in versions if version < rows.version), default=None)
+        since = self.last_ddl(folder, rows.version) or 0  # the file of a DDL comes before any row behind it
+        older = max((version for version in versions if since <= version < rows.version), default=None)
         if older is None or not self._same_columns(self._path(names, rows, checksum, older), names, rows):
             return rows.version, False
         return older, True
