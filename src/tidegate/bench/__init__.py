@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.bench import encode, hot_table, throughput, wake
+from tidegate.bench import ddl, encode, hot_table, throughput, wake
 from tidegate.bench.figures import Figures
 
 
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "throughput": Benchmark("prepared events through Tidegate and through Spark's own writer", throughput.run),
     "encode": Benchmark("the encoders alone, against Python's csv module and orjson", encode.run),
     "wake": Benchmark("the seeds' workload, woken at the flush and at the enqueue", wake.run),
+    "ddl": Benchmark("1,000 tables under load with and without DDL", ddl.run),
     "hot-table": Benchmark("one table with transactions of 20,000 deletes, in both orderings", hot_table.run),
 }
 

@@ -65,6 +65,7 @@ class Ended:
     landed_bytes: int
     size_flushed: tuple[int, ...] = ()
     wakes_s: tuple[float, ...] = ()
+    drains_s: tuple[float, ...] = ()
 
     @property
     def landed_mib_s(self) -> float:
@@ -105,7 +106,8 @@ class Feed:
             handle.leave()
         _check_whole(handle)
         t = handle.changefeed.totals
-        return Ended(seconds, cpu_seconds, t.rows_landed, t.bytes_landed, tuple(t.size_flushed), tuple(t.wakes_s))
+        lists = (tuple(t.size_flushed), tuple(t.wakes_s), tuple(t.drains_s))
+        return Ended(seconds, cpu_seconds, t.rows_landed, t.bytes_landed, *lists)
 
     def clear(self) -> None:
         """Remove the output, and let what other runs wrote reach the disk before the next is measured."""

@@ -153,6 +153,7 @@ class Changefeed:
         self.journal, found = open_journal(self.store, self.paths)
         self.spans = self._agreed_spans(found)
         self.ledger = Ledger(limits, not s.partition_separator and not s.table_id_as_path, self.spans)
+        _ = self.ledger.blocking.trigger_number  # made now: among a million tables it would take a moment
         restore(self.ledger, found)
         if found.tables and bool(found.spans) != s.across_nodes:  # files are named otherwise now, and count from 1
             self.ledger.queues.lanes.number[:] = 0
