@@ -146,7 +146,7 @@ uris = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     uri=uris,
     ordering=st.sampled_from(["per-table", "global"]),
@@ -204,7 +204,7 @@ def test_any_cut_gives_the_same_rows_and_ddls_and_keeps_the_laws_of_marks_held_p
     assert all(stamps == sorted(stamps) for stamps in per_table.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(uri=uris)
 def test_rows_agree_with_a_catalogue_to_which_the_ddls_are_applied_one_after_the_other(uri: str) -> None:
     everything = whole(uri)
@@ -248,7 +248,7 @@ def shown(row: Row) -> tuple[Any, ...]:
     return row["kind"], row["seq"], *(row[image] and row[image][:4] for image in ("after", "before"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(uri=uris)
 def test_ddls_fall_on_the_first_boundary_not_before_their_time_and_in_front_of_its_rows(uri: str) -> None:
     everything = whole(uri)

@@ -1,16 +1,19 @@
 """The maintainer's barrier: dispatchers that one DDL concerns meet, one of them writes, the others pass.
 
     report  every dispatcher that takes part says that it has drained (WAITING), in any order
-    write   when all have, one is chosen: the table trigger if it takes part, else the last to report
+    write   when all have, one is chosen: the table trigger if it has reported, else the one that completed the coverage
     written the schema files stand: dispatchers begin, end and move, in commit-ts order among events that change them
     pass    the others go on; when all have said DONE the event is over
 
 Values in, values out: `Maintainer` takes facts and returns actions. Dispatchers and maintainer live on one driver, so
 nothing is lost on the way and nothing is sent again; but every fact may come twice or late, and then changes nothing.
+A dispatcher that ends takes part in nothing any more; an event that has lost all of them is over unwritten.
 """
 
 from __future__ import annotations
 
+from bisect import insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -81,25 +84,28 @@ class Maintainer:
 
     trigger: int
     barriers: dict[Key, Barrier] = field(default_factory=dict)
-    scheduling: set[Key] = field(default_factory=set)  # events that change dispatchers and have not done so yet
+    scheduling: list[Key] = field(default_factory=list)  # events that change dispatchers and have not done so, in order
     finished: int = 0
+    _written: set[Key] = field(default_factory=set)  # events whose files stand and that have not gone on
 
     def announce(self, key: Key, event: DdlEvent, expected: frozenset[int]) -> None:
         """An event is on its way; a repeat changes nothing. What it changes is ordered among its like from here on."""
         if key not in self.barriers:
             self.barriers[key] = Barrier(key, event, expected)
             if has_schedule_changes(event) or event.updated_schemas:
-                self.scheduling.add(key)
+                insort(self.scheduling, key)
 
-    def report(self, key: Key, dispatcher: int) -> list[Action]:
-        """The dispatcher has drained up to the event and waits."""
+    def report(self, key: Key, dispatchers: Iterable[int]) -> list[Action]:
+        """These dispatchers, one after the other, have drained up to the event and wait."""
         barrier = self.barriers.get(key)
-        if barrier is None or dispatcher not in barrier.expected or dispatcher in barrier.reported:
+        if barrier is None or barrier.stage != COLLECTING:
             return []
-        return self._collected(replace(barrier, reported=(*barrier.reported, dispatcher)))
+        known = set(barrier.reported)
+        news = [number for number in dict.fromkeys(dispatchers) if number in barrier.expected and number not in known]
+        return self._collected(replace(barrier, reported=(*barrier.reported, *news))) if news else []
 
     def gone(self, dispatcher: int) -> list[Action]:
-        """The dispatcher has ended and takes part in nothing any more."""
+        """The dispatcher has ended; a writer still ends what it writes."""
         actions: list[Action] = []
         for barrier in list(self.barriers.values()):
             if dispatcher in barrier.expected and dispatcher != barrier.writer:
@@ -113,6 +119,7 @@ class Maintainer:
         if barrier is None or barrier.stage != WRITING or dispatcher != barrier.writer:
             return []
         self.barriers[key] = replace(barrier, stage=SCHEDULING, done=frozenset({dispatcher}))
+        self._written.add(key)
         return self._schedule()
 
     def passed(self, key: Key, dispatchers: frozenset[int]) -> list[Action]:
@@ -123,22 +130,34 @@ class Maintainer:
         return self._settled(replace(barrier, done=barrier.done | (dispatchers & barrier.expected)))
 
     def _collected(self, barrier: Barrier) -> list[Action]:
-        self.barriers[barrier.key] = barrier
-        if barrier.stage != COLLECTING or not barrier.covered:
+        if not barrier.expected:
+            return self._abandoned(barrier)
+        if not barrier.covered:
+            self.barriers[barrier.key] = barrier
             return []
-        writer = self.trigger if self.trigger in barrier.reported else barrier.reported[-1]
+        here = [number for number in barrier.reported if number in barrier.expected]
+        writer = self.trigger if self.trigger in here else here[-1]
         self.barriers[barrier.key] = replace(barrier, writer=writer, stage=WRITING)
         return [Write(barrier.key, writer)]
+
+    def _abandoned(self, barrier: Barrier) -> list[Action]:
+        """Nobody is left to write the event; those that wait for its place in the order go on."""
+        del self.barriers[barrier.key]
+        if barrier.key in self.scheduling:
+            self.scheduling.remove(barrier.key)
+        self.finished += 1
+        return [Finished(barrier.key), *self._schedule()]
 
     def _schedule(self) -> list[Action]:
         """Let what is written go on: at once, or in commit-ts order if it changes dispatchers."""
         actions: list[Action] = []
-        for key in sorted(key for key, barrier in self.barriers.items() if barrier.stage == SCHEDULING):
+        for key in sorted(self._written):
             if key in self.scheduling:
-                if min(self.scheduling) != key:
+                if self.scheduling[0] != key:
                     continue
-                self.scheduling.remove(key)
+                del self.scheduling[0]
                 actions.append(Schedule(key, self.barriers[key].event))
+            self._written.remove(key)
             actions += self._pass(replace(self.barriers[key], stage=PASSING))
         return actions
 

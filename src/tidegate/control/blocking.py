@@ -8,18 +8,21 @@ dispatcher is then written; others meet in the maintainer's barrier (`barrier.py
 2. A marker over a database or over all is compared with the dispatchers that hold something, never stored for each.
 3. Nothing of a DDL is written before all dispatchers it touches have drained, and nothing passes its marker before it
    is over.
+4. A table belongs to the database that its first change named, until a DDL moves it; what later changes say counts for
+   nothing, for they may stand behind a DDL that is not over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.control.barrier import Finished, Key, Maintainer, Pass, Schedule, Write
+from tidegate.control.barrier import Action, Finished, Key, Maintainer, Pass, Schedule, Write
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Ints, Numbers
 from tidegate.control.dispatcher import END, Queues
@@ -28,7 +31,7 @@ from tidegate.format.ddl import ALL, NORMAL, TRIGGER, DdlEvent, Scope, has_sched
 
 _NO_PARTITIONS: Mapping[int, int] = {}
 
-HELD, DRAINING, DRAINED, WRITING = "held", "draining", "drained", "writing"
+HELD, DRAINING, WRITING = "held", "draining", "writing"
 
 
 @dataclass
@@ -43,7 +46,7 @@ class Block:
     wide: Scope | None  # a marker compared with all others
     blocking: bool
     arrived: float
-    waits_for: set[Key] = field(default_factory=set)
+    waits_for: set[Key] = field(default_factory=set)  # what stood directly before it when it was last looked at
     stage: str = DRAINING
     left: Numbers | None = None  # those that have not drained; None while rows below T may still come
     encoded: float = 0.0  # when all rows below T were in the spool
@@ -57,7 +60,7 @@ class Block:
 
 @dataclass
 class Trigger:
-    """The table trigger: a DB or All event waits here while dispatchers are still to begin or end."""
+    """The table trigger: a DB or All event waits here while the maintainer still has to answer about an earlier one."""
 
     pending_acks: int = 0
     held: Key | None = None
@@ -75,6 +78,10 @@ class Trigger:
             raise BrokenInvariant(f"the table trigger holds the event of {self.held} already, so not that of {key}")
         self.held = key
 
+    def release(self, key: Key) -> None:
+        if self.held == key:
+            self.held = None
+
 
 @dataclass
 class Blocking:
@@ -82,11 +89,13 @@ class Blocking:
 
     queues: Queues
     spans: int = 1
-    check_splittable: bool = False
     blocks: dict[Key, Block] = field(default_factory=dict)
     trigger: Trigger = field(default_factory=Trigger)
     skipped: int = 0
-    ended: list[Block] = field(default_factory=list)  # over since they were last taken
+    _order: list[Key] = field(default_factory=list)  # of all blocks
+    _markers: dict[int, list[Key]] = field(default_factory=dict)  # by dispatcher, in order
+    _wide: list[Key] = field(default_factory=list)  # of the blocks over a database or over all, in order
+    _done: set[Key] = field(default_factory=set)  # over, and maybe above the checkpoint
 
     @cached_property
     def trigger_number(self) -> int:
@@ -98,31 +107,63 @@ class Blocking:
 
     # -- markers ---------------------------------------------------------------------------------------------------
 
+    def knows(self, key: Key) -> bool:
+        """Whether this DDL has come before."""
+        return key in self.blocks or key in self._done
+
+    def forget(self, checkpoint_ts: int) -> None:
+        """DDLs at or below the checkpoint are over for good, so they need not be remembered."""
+        self._done = {key for key in self._done if key.ts > checkpoint_ts}
+
     def arrive(self, key: Key, receiver: int, event: DdlEvent, batch: int, now: float) -> Block | None:
-        """A DDL has come to the dispatcher of table `receiver`; None if it is not for the sink."""
+        """A DDL has come to the dispatcher of table `receiver`; None if it is not for the sink or has come before."""
+        if self.knows(key):
+            return None
         if not is_replicated(event.type):
             self.skipped += 1
             return None
         wide = event.blocked if event.blocked is not None and event.blocked.kind != NORMAL else None
         members = self._members(event, receiver)
-        block = Block(key, event, batch, int(self._number((receiver,))[0]), members, wide, self._blocks(event), now)
-        block.waits_for = {other.key for other in self.blocks.values() if other.key < key and self._meet(other, block)}
-        for other in self.blocks.values():
-            if key < other.key and self._meet(other, block):
-                other.waits_for.add(key)
-        self.blocks[key] = block
-        self._freeze(members, block.ts)
-        if self.trigger_number in members and not block.blocking and has_schedule_changes(event):
-            self.trigger.submit()
+        blocking = len(members) > 0 and self._blocks(event)
+        block = Block(key, event, batch, int(self._number((receiver,))[0]), members, wide, blocking, now)
+        self._mark(block)
+        if block.blocking:
+            self.maintainer.announce(key, event, frozenset(members.tolist()))
         return block
 
+    def _mark(self, block: Block) -> None:
+        """Put the block's markers where they belong by commit-ts."""
+        self.blocks[block.key] = block
+        insort(self._order, block.key)
+        if block.wide is not None:
+            insort(self._wide, block.key)
+        for number in block.members.tolist():
+            insort(self._markers.setdefault(number, []), block.key)
+        frozen = self.queues.dispatchers.frozen_ts
+        frozen[block.members] = np.minimum(frozen[block.members], block.ts)
+
+    def _unmark(self, block: Block) -> None:
+        del self.blocks[block.key]
+        self._order.remove(block.key)
+        if block.wide is not None:
+            self._wide.remove(block.key)
+        for number in block.members.tolist():
+            markers = self._markers[number]
+            markers.remove(block.key)
+            self.queues.dispatchers.frozen_ts[number] = markers[0].ts if markers else NOTHING_PENDING
+            if not markers:
+                del self._markers[number]
+
     def _members(self, event: DdlEvent, receiver: int) -> Numbers:
-        """Dispatchers with a marker: those blocked, begun or ended by name; the receiver alone if none is."""
+        """Dispatchers with a marker: those blocked, begun or ended by name; without a scope the one that has to write.
+
+        A database or all has the table trigger for its own; the rest of it is compared.
+        """
         scopes = [scope for scope in (event.blocked, event.dropped) if scope is not None and scope.kind == NORMAL]
         ids = dict.fromkeys(i for scope in scopes for i in scope.table_ids)
         ids |= dict.fromkeys(table.table_id for table in event.added)
-        if event.blocked is None and not ids:
-            ids = {receiver: None} if event.tables and not event.not_sync else {}
+        if event.blocked is None and event.tables and not event.not_sync:
+            ids[receiver] = None
         if event.blocked is not None and event.blocked.kind != NORMAL:
             ids[TRIGGER] = None
         numbers = self._number(ids, {part: table.table_id for table in event.tables for part in table.partitions})
@@ -138,59 +179,75 @@ class Blocking:
         return self.queues.number(table_id, span, owner)
 
     def _blocks(self, event: DdlEvent) -> bool:
-        complete = self.spans == 1 or event.blocked == Scope(NORMAL, (TRIGGER,))
+        complete = self.spans == 1 or event.blocked == Scope(NORMAL, (TRIGGER,))  # the trigger is never split
         return should_block(event, complete)
 
-    def _meet(self, one: Block, other: Block) -> bool:
-        """Whether some dispatcher takes part in both."""
-        if len(np.intersect1d(one.members, other.members, assume_unique=True)):
-            return True
-        return any(a.wide is not None and self._covers(a.wide, b) for a, b in ((one, other), (other, one)))
+    def _before(self, block: Block) -> set[Key]:
+        """The DDLs that this one comes directly behind at one of its dispatchers."""
+        found = set(self._covered(block)) if block.wide is not None else set()
+        found.update(key for key in self._wide if key < block.key and self._covers(self.blocks[key], block))
+        for number in block.members.tolist():
+            markers = self._markers[number]
+            if at := bisect_left(markers, block.key):
+                found.add(markers[at - 1])
+        return found
 
-    def _covers(self, scope: Scope, block: Block) -> bool:
-        if scope.kind == ALL or (block.wide is not None and block.wide.kind == ALL):
-            return True
-        if block.wide is not None and block.wide.schema_id == scope.schema_id:
-            return True
-        return bool((self.queues.dispatchers.schema_id[block.members] == scope.schema_id).any())
+    def _covered(self, wide: Block) -> Iterator[Key]:
+        earlier = self._order[: bisect_left(self._order, wide.key)]
+        return (key for key in earlier if self._covers(wide, self.blocks[key]))
 
-    def _freeze(self, members: Numbers, ts: int) -> None:
-        frozen = self.queues.dispatchers.frozen_ts
-        frozen[members] = np.minimum(frozen[members], ts)
+    def _covers(self, wide: Block, block: Block) -> bool:
+        """Whether a dispatcher of `block` is among those that `wide` is compared with."""
+        if self._is_over_all(wide) or self._is_over_all(block):
+            return True
+        schema_id = wide.wide.schema_id if wide.wide is not None else 0
+        # Of a table that has sent nothing yet only the event itself knows the database.
+        if block.event.schema_id == schema_id:
+            return True
+        return bool((self.queues.dispatchers.schema_id[block.members] == schema_id).any())
+
+    @staticmethod
+    def _is_over_all(block: Block) -> bool:
+        return block.wide is not None and block.wide.kind == ALL
+
+    def _compared(self, block: Block, dispatcher: Numbers) -> NDArray[np.bool_]:
+        """Which of these dispatchers a marker over a database or over all concerns."""
+        if self._is_over_all(block):
+            return np.ones(len(dispatcher), np.bool_)
+        schema_id = block.wide.schema_id if block.wide is not None else -1
+        return np.asarray(self.queues.dispatchers.schema_id[dispatcher] == schema_id)
 
     def frozen_from(self, dispatcher: Numbers) -> Ints:
         """The commit-ts from which on these dispatchers may not land now."""
-        ds = self.queues.dispatchers
-        frozen: Ints = ds.frozen_ts[dispatcher]
-        for block in self.blocks.values():
-            if block.wide is not None:
-                covered = block.wide.kind == ALL or ds.schema_id[dispatcher] == block.wide.schema_id
-                frozen = np.where(covered, np.minimum(frozen, block.ts), frozen)
+        frozen: Ints = self.queues.dispatchers.frozen_ts[dispatcher]
+        for key in self._wide:
+            compared = self._compared(self.blocks[key], dispatcher)
+            frozen = np.where(compared, np.minimum(frozen, key.ts), frozen)
         return frozen
 
-    def _takes_part(self, block: Block, dispatcher: Numbers) -> NDArray[np.bool_]:
-        named: NDArray[np.bool_] = np.isin(dispatcher, block.members)
-        if block.wide is None:
-            return named
-        covered = block.wide.kind == ALL or self.queues.dispatchers.schema_id[dispatcher] == block.wide.schema_id
-        return np.asarray(named | covered)
-
     def touched(self, block: Block) -> Numbers:
-        """The dispatchers that hold something and must drain for this DDL."""
+        """The dispatchers that hold something and must drain for this DDL; looks at what is held, not at all known."""
         if block.wide is None:
             return block.members
-        ds = self.queues.dispatchers
-        active = np.flatnonzero((ds.head[: ds.size] != END) | (ds.flying[: ds.size] > 0))
-        covered = active if block.wide.kind == ALL else active[ds.schema_id[active] == block.wide.schema_id]
-        return np.union1d(covered, block.members)
+        items = self.queues.items
+        held = items.dispatcher[: items.size][items.first_ts[: items.size] != NOTHING_PENDING]
+        active = np.unique(held).astype(np.int64)
+        return np.union1d(active[self._compared(block, active)], block.members)
 
     def cut_chunk(self, dispatcher: Numbers, first_ts: Ints, last_ts: Ints) -> tuple[int, int] | None:
         """The position of a chunk that stands on both sides of a marker, which is an error, and the marker's T."""
-        for block in self.blocks.values():
-            cut = (first_ts < block.ts) & (last_ts >= block.ts)
-            if cut.any() and (cut := cut & self._takes_part(block, dispatcher)).any():
-                return int(np.flatnonzero(cut)[0]), block.ts
+        all_ts = np.array([key.ts for key in self._order], np.int64)
+        between = np.searchsorted(all_ts, last_ts, "right") > np.searchsorted(all_ts, first_ts, "right")
+        for at in np.flatnonzero(between).tolist():
+            for ts in self._marker_ts(dispatcher[at : at + 1]):
+                if first_ts[at] < ts <= last_ts[at]:
+                    return at, ts
         return None
+
+    def _marker_ts(self, one: Numbers) -> Iterator[int]:
+        """The commit-ts of all markers of one dispatcher."""
+        yield from (key.ts for key in self._markers.get(int(one[0]), ()))
+        yield from (key.ts for key in self._wide if self._compared(self.blocks[key], one)[0])
 
     @property
     def writing(self) -> bool:
@@ -200,34 +257,49 @@ class Blocking:
     @property
     def unfinished_ts(self) -> int:
         """The commit-ts of the first DDL that is not over."""
-        return min((key.ts for key in self.blocks), default=NOTHING_PENDING)
+        return self._order[0].ts if self._order else NOTHING_PENDING
 
     # -- draining ----------------------------------------------------------------------------------------------------
 
     def advance(self, resolved_ts: int, now: float) -> list[Write]:
         """What must be written now that more has landed, arrived or finished."""
         writes: list[Write] = []
-        for key in sorted(self.blocks):
+        for key in self._order:
+            if resolved_ts < key.ts - 1:
+                break
             block = self.blocks[key]
-            if block.stage in (DRAINING, HELD) and not block.waits_for and resolved_ts >= block.ts - 1:
+            if block.stage != WRITING and self._is_first(block):
                 writes += self._drain(block, now)
         return writes
 
+    def _is_first(self, block: Block) -> bool:
+        """Whether no earlier DDL stands before this one at any of its dispatchers."""
+        if block.left is None and not any(key in self.blocks for key in block.waits_for):
+            block.waits_for = self._before(block)
+        return not any(key in self.blocks for key in block.waits_for)
+
     def _drain(self, block: Block, now: float) -> list[Write]:
+        if block.wide is not None and self._hold(block):
+            return []
         if block.left is None:
             block.left, block.encoded = self.touched(block), now
             block.affected = len(block.left)
-        block.left = block.left[self._undrained(block.left, block.ts)]
-        if len(block.left):
-            return []
-        if block.wide is not None and self.trigger.pending_acks:
+        undrained = self._undrained(block.left, block.ts)
+        drained, block.left = block.left[~undrained], block.left[undrained]
+        writes = self._report(block, drained) if block.blocking else self._alone(block)
+        if writes:
+            block.stage, block.drained = WRITING, now
+        return writes
+
+    def _hold(self, block: Block) -> bool:
+        """A DB or All event drains only when the maintainer owes the table trigger no answer."""
+        if self.trigger.pending_acks:
             self.trigger.hold(block.key)
             block.stage = HELD
-            return []
-        if self.trigger.held == block.key:
-            self.trigger.held = None
-        block.stage, block.drained = DRAINED, now
-        return self._meet_in_barrier(block) if block.blocking else self._alone(block)
+            return True
+        self.trigger.release(block.key)
+        block.stage = DRAINING
+        return False
 
     def _undrained(self, dispatcher: Numbers, ts: int) -> NDArray[np.bool_]:
         ds, items = self.queues.dispatchers, self.queues.items
@@ -240,18 +312,28 @@ class Blocking:
 
     def _alone(self, block: Block) -> list[Write]:
         """A DDL of one dispatcher, which writes it itself; the maintainer hears of it afterwards."""
-        block.stage = WRITING
+        if block.left is not None and len(block.left):
+            return []
+        if self._asks(block):
+            self.trigger.submit()
         return [Write(block.key, block.receiver)]
 
-    def _meet_in_barrier(self, block: Block) -> list[Write]:
-        """All have drained, so all report at once; the order is that of their numbers, the trigger first."""
-        expected = frozenset(block.members.tolist())
-        self.maintainer.announce(block.key, block.event, expected)
-        if self.trigger_number in expected:
+    def _report(self, block: Block, drained: Numbers) -> list[Write]:
+        """Who has drained reports; over a database or over all the trigger speaks for all that were compared."""
+        reporting = drained[np.isin(drained, block.members)]
+        if block.wide is not None:
+            reporting = block.members if block.left is not None and not len(block.left) else reporting[:0]
+        actions = self.maintainer.report(block.key, reporting.tolist())
+        writes = [action for action in actions if isinstance(action, Write)]
+        if writes and self._asks(block):
             self.trigger.submit()
-        actions = [action for number in sorted(expected) for action in self.maintainer.report(block.key, number)]
-        block.stage = WRITING
-        return [action for action in actions if isinstance(action, Write)]
+        return writes
+
+    def _asks(self, block: Block) -> bool:
+        """Whether the table trigger needs the maintainer's answer about this DDL before one over a database or all."""
+        if self.trigger_number not in block.members:
+            return False
+        return block.blocking or has_schedule_changes(block.event)
 
     # -- over --------------------------------------------------------------------------------------------------------
 
@@ -261,9 +343,12 @@ class Blocking:
         if block is None or block.stage != WRITING:
             return []
         if not block.blocking:
+            self._schedule(block.event)
             return [self._over(block)]
+        return self._carry_out(self.maintainer.written(write.key, write.dispatcher))
+
+    def _carry_out(self, actions: list[Action]) -> list[Block]:
         over = []
-        actions = self.maintainer.written(write.key, write.dispatcher)
         while actions:
             action = actions.pop(0)
             if isinstance(action, Pass):
@@ -275,24 +360,11 @@ class Blocking:
         return over
 
     def _over(self, block: Block) -> Block:
-        if not block.blocking:
-            self._schedule(block.event)
-        del self.blocks[block.key]
-        if self._acknowledges(block):
+        self._unmark(block)
+        self._done.add(block.key)
+        if self._asks(block):
             self.trigger.acknowledge()
-        for other in self.blocks.values():
-            other.waits_for.discard(block.key)
-        self.queues.dispatchers.frozen_ts[block.members] = NOTHING_PENDING
-        for other in self.blocks.values():
-            self._freeze(other.members, other.ts)
-        self.ended.append(block)
         return block
-
-    def _acknowledges(self, block: Block) -> bool:
-        """Whether the trigger asked the maintainer about this DDL."""
-        if self.trigger_number not in block.members:
-            return False
-        return block.blocking or has_schedule_changes(block.event)
 
     def _schedule(self, event: DdlEvent) -> None:
         """Tables move to their databases; what begins has its dispatchers already, what ends simply gets no more."""

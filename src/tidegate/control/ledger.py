@@ -94,6 +94,14 @@ class Ledger:
         return waiting and self.in_flight == 0 and self.planner.nothing_open()
 
     @property
+    def misses_changes(self) -> bool:
+        """The first DDL lacks changes that have not come, and nothing but what is failing could free the spool."""
+        if self.progress.resolved_ts >= self.blocking.unfinished_ts - 1 or not self.blocking.blocks:
+            return False
+        failing = sum(len(round_.slots) for round_ in self.planner.retrying)
+        return self.in_flight == failing and self.planner.nothing_open()
+
+    @property
     def held_tables(self) -> set[int]:
         """Ids of the tables that a source should not hand out now: one of their spans is over its share."""
         return set(self.queues.dispatchers.table_id[list(self._held)].tolist()) if self._held else set()
@@ -111,7 +119,7 @@ class Ledger:
     ) -> Accepted:
         """Take the row items and DDLs of one batch into the queues; its resolved mark counts from here on.
 
-        Raises BadEvents, and changes nothing, when a source breaks the order of a table.
+        Raises BadEvents, and takes in no row, when a source breaks the order of a table.
         """
         dispatcher = self.queues.number(
             _ints(items, "table_id"), _ints(items, "span"), _ints(items, "logical_table_id")
@@ -128,7 +136,7 @@ class Ledger:
         self._refuse_resolved(items, order)
         empty = _ints(items, "length")[order] == 0
         order = order[~empty]
-        self.queues.dispatchers.schema_id[dispatcher] = items["schema_id"].fill_null(0).to_numpy()
+        self._place(items, dispatcher, order)
         blocks = self._block(batch, ddls, now)
         self._refuse_cut_chunks(items, dispatcher, first[0], last[0], order)
         self._rename(items, dispatcher, order)
@@ -139,9 +147,8 @@ class Ledger:
         self.planner.activated(self.queues.append(slots, grouped), now)
         self.planner.grown(np.unique(grouped))
         if self.blocking.blocks:
-            self.planner.drain(np.unique(grouped))
-            for block in blocks:
-                self.planner.drain(self.blocking.touched(block))
+            touched = [grouped, *(self.blocking.touched(block) for block in blocks)]
+            self.planner.drain(np.unique(np.concatenate(touched)))
         self.progress.accepted(batch, len(slots) + len(blocks), end, resolved_ts)
         self.accepted_items += len(slots) + int(empty.sum())
         self.durable_items += int(empty.sum())
@@ -149,11 +156,39 @@ class Ledger:
         return Accepted(int(rows.sum()), int(length.sum()), len(slots), int(stale.sum()), dropped)
 
     def _block(self, batch: int, ddls: Sequence[Ddl], now: float) -> list[Block]:
-        """Markers for these DDLs; one at or below the checkpoint was over before a restart."""
-        due = sorted((ddl for ddl in ddls if ddl.key.ts > self.progress.checkpoint_ts), key=lambda ddl: ddl.key)
-        fresh = [ddl for ddl in due if ddl.key not in self.blocking.blocks]
-        blocks = [self.blocking.arrive(ddl.key, ddl.receiver, ddl.event, batch, now) for ddl in fresh]
+        """Markers for these DDLs; one at or below the checkpoint was over before a restart, a repeat is none."""
+        if not ddls:
+            return []
+        self.blocking.forget(self.progress.checkpoint_ts)
+        due = {ddl.key: ddl for ddl in sorted(ddls, key=lambda ddl: ddl.key) if self._is_due(ddl)}
+        self._refuse_unclear_ddls(ddls, due)
+        blocks = [self.blocking.arrive(ddl.key, ddl.receiver, ddl.event, batch, now) for ddl in due.values()]
         return [block for block in blocks if block is not None]
+
+    def _is_due(self, ddl: Ddl) -> bool:
+        return ddl.key.ts > self.progress.checkpoint_ts and not self.blocking.knows(ddl.key)
+
+    def _refuse_unclear_ddls(self, ddls: Sequence[Ddl], due: Mapping[Key, Ddl]) -> None:
+        """A DDL must come before its resolved mark, and its commit-ts and seq must be its own."""
+        for ddl in ddls:
+            if ddl.key in due and ddl.key.ts <= self.progress.resolved_ts:
+                raise BadEvents(
+                    f"the DDL `{ddl.event.query:.120}` of commit-ts {ddl.key.ts} follows the resolved mark "
+                    f"{self.progress.resolved_ts}; a source sends a resolved row when nothing at or below it follows"
+                )
+            other = due[ddl.key] if ddl.key in due else self.blocking.blocks.get(ddl.key)
+            if other is not None and other.event != ddl.event:
+                raise BadEvents(
+                    f"two DDLs have commit-ts {ddl.key.ts} and seq {ddl.key.seq}: `{other.event.query:.120}` and "
+                    f"`{ddl.event.query:.120}`; a source gives each its own seq"
+                )
+
+    def _place(self, items: pa.Table, dispatcher: Numbers, order: Numbers) -> None:
+        """The database of a table that comes for the first time; only DDLs move it to another."""
+        first = order[group_starts(dispatcher[order])]
+        schema_id, ds = items["schema_id"].fill_null(0).to_numpy(), self.queues.dispatchers
+        unknown = first[ds.schema_id[dispatcher[first]] == 0]
+        ds.schema_id[dispatcher[unknown]] = schema_id[unknown]
 
     def _stale(self, dispatcher: Numbers, last: tuple[Ints, Ints]) -> NDArray[np.bool_]:
         ds = self.queues.dispatchers

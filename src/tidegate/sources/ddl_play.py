@@ -81,11 +81,6 @@ class Plan:
     last: int | None
 
     @property
-    def room(self) -> int:
-        """Timestamps that the DDLs of one boundary need: two for each, as for drop-create."""
-        return room(self.schedules, self.step_ms)
-
-    @property
     def wide(self) -> bool:
         """Whether there may be DDLs that concern all tables."""
         return any(WIDE_KINDS.intersection(schedule.kinds) for schedule in self.schedules)
@@ -97,15 +92,16 @@ class Plan:
 
 
 def room(schedules: tuple[Schedule, ...], step_ms: int) -> int:
+    """Timestamps that the DDLs of one boundary need at most: two for each, as for drop-create."""
     return sum(2 * (step_ms // schedule.every_ms + 1) for schedule in schedules)
 
 
-def added_columns(shape: int) -> int:
+def _added(shape: int) -> int:
     """A shape is the types of the added columns, first one first, each a digit from 1 on."""
-    return added_columns(shape // (COLUMN_TYPES + 1)) + 1 if shape else 0
+    return _added(shape // (COLUMN_TYPES + 1)) + 1 if shape else 0
 
 
-ADDED_COLUMNS = np.array([added_columns(shape) for shape in range((COLUMN_TYPES + 1) ** MAX_ADDED)], np.int64)
+ADDED_COLUMNS = np.array([_added(shape) for shape in range((COLUMN_TYPES + 1) ** MAX_ADDED)], np.int64)
 
 
 class _State(NamedTuple):

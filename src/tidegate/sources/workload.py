@@ -16,72 +16,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from functools import cached_property
-from math import gcd
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.errors import BadSetting
 from tidegate.events import EVENTS, tso
 from tidegate.sources.admission import Admission
 from tidegate.sources.ddl_events import DdlEvents, added_columns, state_columns, used_layouts
 from tidegate.sources.ddl_history import DdlHistory, States, ddl_history
-from tidegate.sources.ddl_mix import Schedule, read_schedules
 from tidegate.sources.ddl_play import Plan, room
-from tidegate.sources.source import BATCH_BYTES, Offset, Split, byte_count, layout_rows, read_query, resolved_row
+from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
 from tidegate.sources.steps import ENDLESS, Cursor, Steps, cut_rows, cut_tables
 from tidegate.sources.sysbench import (
-    DELETED,
     FIRST_TABLE_ID,
     LAYOUT,
     SCHEMA_ID,
     SCHEMA_NAME,
-    UPDATED,
     History,
     Ints,
     Texts,
     kind_names,
     table_names,
 )
+from tidegate.sources.workload_params import Workload, parse_workload
+
+__all__ = ["Workload", "WorkloadSource", "parse_workload"]
 
 _STEP_MS = 1000  # the commit-ts window of a step when no rate says how long one takes
 _DDL_MS = 1000  # the tables were created that long before the epoch
-
-
-@dataclass(frozen=True)
-class Workload:
-    """The parameters, with their defaults. `rate` 0 means as fast as they are read, `events` None means for ever."""
-
-    tables: int = 10
-    rows: int = 1_000_000
-    seed: int = 1
-    txn_rows: int = 10
-    mix: tuple[int, int, int] = (0, 100, 0)
-    skew: float = 0.0
-    rate: int = 0
-    events: int | None = None
-    batch: int = byte_count("2.2MiB")
-    prepare: bool = True
-    epoch: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-    ddl: tuple[Schedule, ...] = ()
-
-    @property
-    def row_bytes(self) -> int:
-        """About one encoded line: `"U","sbtest1","sbtest",` then id, k, c and pad."""
-        return len(f'"U","sbtest{self.tables}","{SCHEMA_NAME}",{self.rows},{self.rows},"",""\r\n') + 119 + 59
-
-
-def parse_workload(query: str) -> Workload:
-    """`parse_workload("tables=1&mix=0:0:100")`; refuses what is unknown, out of range or cannot happen together."""
-    values = read_query(query, _READERS, "workload://sysbench")
-    workload = Workload(**{name.replace("-", "_"): value for name, value in values.items()})
-    if workload.rows < 2 and workload.mix[UPDATED] and workload.mix[DELETED]:
-        raise BadSetting("workload://sysbench: a mix of updates and deletes needs rows=2 or more")
-    return workload
 
 
 class WorkloadSource:
@@ -319,66 +284,3 @@ def _shares(events: int | None, weight: npt.NDArray[np.float64]) -> Ints:
     bounds[-1] = events
     shares: Ints = np.diff(bounds, prepend=0)
     return shares
-
-
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
-            raise ValueError(f"a whole number from {low} to {high}")
-        return int(text)
-
-    return read
-
-
-def _read_mix(text: str) -> tuple[int, int, int]:
-    parts = [int(part) if part.isascii() and part.isdigit() else -1 for part in text.split(":")]
-    if len(parts) != 3 or min(parts) < 0 or not any(parts) or sum(parts) // gcd(*parts) > 10_000:
-        raise ValueError("inserts:updates:deletes such as 5:90:5 (whole numbers, not all zero)")
-    return parts[0], parts[1], parts[2]
-
-
-def _read_skew(text: str) -> float:
-    try:
-        skew = float(text)
-    except ValueError:
-        skew = -1.0
-    if not 0 <= skew <= 10:
-        raise ValueError("a number from 0 (all tables alike) to 10")
-    return skew
-
-
-def _read_bytes(text: str) -> int:
-    count = byte_count(text)
-    if count < 1:
-        raise ValueError("at least one byte")
-    return count
-
-
-def _read_flag(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError("true or false")
-    return text == "true"
-
-
-def _read_epoch(text: str) -> datetime:
-    try:
-        epoch = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("a time such as 2026-01-01 or 2026-01-01T12:00:00") from None
-    return epoch if epoch.tzinfo else epoch.replace(tzinfo=UTC)
-
-
-_READERS: dict[str, Callable[[str], object]] = {
-    "tables": _whole(1, 10_000_000),
-    "rows": _whole(1, 2**31 - 1),
-    "seed": _whole(0, 2**32),
-    "txn-rows": _whole(1, 10_000_000),
-    "mix": _read_mix,
-    "skew": _read_skew,
-    "rate": lambda text: _read_bytes(text.removesuffix("/s")),
-    "events": _whole(1, 10**15),
-    "batch": _read_bytes,
-    "prepare": _read_flag,
-    "epoch": _read_epoch,
-    "ddl": read_schedules,
-}
