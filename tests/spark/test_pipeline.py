@@ -55,6 +55,27 @@ def stopped(handle: Handle) -> None:
     assert handle.await_termination(240)
 
 
+KINDS = "add-column|drop-column|modify-column|add-index|rename|truncate|drop-create|create-table|drop-table"
+WITH_DDL = f"{SMALL}&ddl=every:300ms,kinds={KINDS};every:2s,kinds=alter-database|create-view"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"protocol": "canal-json", "enable_tidb_extension": "true", "enable_table_across_nodes": "true"},
+    ],
+    ids=["csv", "canal-json-split"],
+)
+def test_ddl_and_rows_arrive_in_order(spark: SparkSession, place: Callable[..., Any], options: dict[str, str]) -> None:
+    settings = place(**options)
+    handle = start_source(WITH_DDL, settings)
+    assert handle.await_termination(240)
+    assert checked(WITH_DDL, settings).rows == 20_000
+    assert handle.changefeed.metrics.value("ddl_total", outcome="written") > 10
+    assert handle.status().ddls == {}
+
+
 @pytest.mark.parametrize(
     "options",
     [

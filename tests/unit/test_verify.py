@@ -24,7 +24,7 @@ from tidegate.events import EVENTS, INSERT, LAYOUT, RESOLVED
 from tidegate.format import csv
 from tidegate.format.layout import METADATA, DataKey, data_path, index_path, index_text, metadata_text, schema_path
 from tidegate.format.tables import Column, Layout, schema_checksum, schema_file_text
-from tidegate.reader.replay import read_piece, survey
+from tidegate.reader.replay import TableKey, read_piece, survey
 from tidegate.settings import Settings, load_settings
 from tidegate.sources import Offset, open_source
 from tidegate.sources.parquet import write_events
@@ -569,7 +569,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_named(sink: Sink) -> None:
 def test_a_survey_shows_what_a_reader_sees(sink: Sink) -> None:
     key = sink.tables[1].key
     sink.put(index_path(key, sink.options), index_text(key, 3, sink.options))
-    lanes = survey(sink.store, sink.options).tables["sbtest", "sbtest2", 0]  # type: ignore[index]
+    lanes = survey(sink.store, sink.options).tables[TableKey("sbtest", "sbtest2")]
     assert [(lane.key.version, lane.key.date, len(lane.sizes)) for lane in lanes] == [(key.version, DATE, 3)]
 
 

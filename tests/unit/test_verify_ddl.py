@@ -6,6 +6,7 @@ Sinks are written by a small model of a perfect one, which knows nothing of `ver
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -21,6 +22,7 @@ from tidegate.format import ddl, protocol
 from tidegate.format.csv import CsvOptions
 from tidegate.format.ddl import ACTIONS, DdlEvent
 from tidegate.format.ddl_files import schema_files
+from tidegate.format.ddl_filter import event_names
 from tidegate.format.ddl_scope import (
     Table,
     alter_database_charset,
@@ -50,7 +52,9 @@ from tidegate.format.layout import (
 )
 from tidegate.format.rules import DDL_EVENTS, EventFilter, EventFilters, Route, Routes, Rules, TableFilter
 from tidegate.format.tables import Column, Layout, schema_checksum, schema_file_text
+from tidegate.reader.replay import survey
 from tidegate.settings import Settings
+from tidegate.sources import open_source
 from tidegate.sources.parquet import write_events
 from tidegate.testing import (
     FakeClock,
@@ -63,7 +67,6 @@ from tidegate.testing import (
     resolved_row,
 )
 from tidegate.verify import Report, verify
-from tidegate.verify.ddl_rules import event_names
 
 NARROW = Layout((Column("id", "int", pk=True, nullable=False), Column("v", "varchar", flen=20)))
 WIDE = Layout((*NARROW.columns, Column("note", "varchar", flen=20)))
@@ -464,6 +467,21 @@ def test_an_older_file_of_the_same_columns_in_another_order_is_not_used(tmp_path
     assert found.error() == f"shop.t: version 7 has no schema file, which {sink.path('t/7/2026-01-31/CDC0')} needs"
 
 
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda each: each.__name__)
+def test_ddls_may_come_behind_the_rows_of_their_step(tmp_path: Path, history: Callable[[], History]) -> None:
+    found = case(tmp_path / "sink", history())
+    rows, ddls = ([e for e in history().events if (e["kind"] == DDL) == late] for late in (False, True))
+    found.source = History([*rows, *ddls]).write(tmp_path / "late", len(rows))
+    found.verify()
+    for path in [path for path in found.sink.store.objects if "/schema_" in path]:
+        whole = found.sink.store.objects.pop(path)
+        if b'"Query": ""' not in whole:
+            assert re.search(f"schema file {path} of the DDL at commit-ts .* is missing", found.error())
+        found.sink.store.objects[path] = whole.replace(b'"Query": "', b'"Query": "x')
+        assert f"schema file {path}" in found.error()
+        found.sink.store.objects[path] = whole
+
+
 # Beyond the checkpoint.
 
 
@@ -708,22 +726,74 @@ def micro_batches(history: History, at_ddls: bool) -> list[list[dict[str, Any]]]
     return [[*batch, resolved_row(ts)] for batch, ts in zip(batches, later, strict=True)]
 
 
-@pytest.mark.parametrize("history", HISTORIES, ids=lambda each: each.__name__)
-@pytest.mark.parametrize("given", [{}, {"table_id_as_path": True}, {"rules": ROUTED}], ids=["names", "ids", "routed"])
-@pytest.mark.parametrize("at_ddls", [True, False], ids=["coarse", "fine"])
-def test_what_a_changefeed_makes_of_ddls_passes(
-    tmp_path: Path, history: Callable[[], History], given: dict[str, Any], at_ddls: bool
-) -> None:
-    past, store, clock = history(), MemoryStore(), FakeClock()
-    changefeed = open_changefeed(store, tmp_path / "spool", clock, **given)
+def landed(history: History, folder: Path, at_ddls: bool, **given: Any) -> Case:
+    """What a changefeed makes of a history."""
+    sink = PerfectSink(settings(**given))
+    changefeed = open_changefeed(sink.store, folder / "spool", FakeClock(), **given)
     layouts = [layout_row(layout) for layout in LAYOUTS.values()]
-    for number, events in enumerate(micro_batches(past, at_ddls)):
+    for number, events in enumerate(micro_batches(history, at_ddls)):
         feed(changefeed, number, [*layouts, *events], str(number))
-        clock.advance(5.0)
+        changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
         while changefeed.land_next():
             pass
     changefeed.fail(TidegateError("the test is over"))
     changefeed.close()
-    store.objects[METADATA] = metadata_text(past.events[-1]["commit_ts"]).encode()
-    report = verify(past.write(tmp_path / "events"), changefeed.settings, store)
-    assert report.rows == sum(event["kind"] != DDL for event in past.events)
+    sink.put(METADATA, metadata_text(history.events[-1]["commit_ts"]))
+    return Case(history.write(folder / "events"), sink)
+
+
+SPLIT = {"across_nodes": True, "split_spans": 3, "csv": CsvOptions(include_commit_ts=True)}
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"table_id_as_path": True}, {"rules": ROUTED}, SPLIT, SPLIT | {"table_id_as_path": True}],
+    ids=["names", "ids", "routed", "split", "split-ids"],
+)
+@pytest.mark.parametrize("at_ddls", [True, False], ids=["coarse", "fine"])
+def test_what_a_changefeed_makes_of_ddls_passes(
+    tmp_path: Path, history: Callable[[], History], given: dict[str, Any], at_ddls: bool
+) -> None:
+    past = history()
+    assert landed(past, tmp_path, at_ddls, **given).verify().rows == sum(row["kind"] != DDL for row in past.events)
+
+
+@pytest.mark.parametrize("given", [{}, {"table_id_as_path": True}, SPLIT], ids=["names", "ids", "split"])
+@pytest.mark.parametrize("limit_bytes", [9000, 1 << 30])
+def test_a_workload_with_ddls_passes(tmp_path: Path, given: dict[str, Any], limit_bytes: int) -> None:
+    kinds = "rename|truncate|drop-create|add-column|add-index|create-view|alter-database|create-database"
+    uri = f"workload://sysbench?tables=4&rows=40&events=600&txn-rows=4&batch=4500&ddl=every:200ms,kinds={kinds}"
+    source, store = open_source(uri), MemoryStore()
+    changefeed = open_changefeed(store, tmp_path, FakeClock(), **given)
+    start, end = source.initial(), source.latest(source.initial(), limit_bytes, frozenset())
+    while start != end:
+        batches = [batch for split in source.splits(start, end, 1) for batch in source.read(split)]
+        feed(changefeed, int(end["at"]), [row for batch in batches for row in batch.to_pylist()], json.dumps(end))
+        changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
+        while changefeed.land_next():
+            pass
+        start, end = end, source.latest(end, limit_bytes, frozenset())
+    changefeed.write_progress()
+    changefeed.fail(TidegateError("the test is over"))
+    changefeed.close()
+    report = verify(uri, changefeed.settings, store)
+    assert (report.rows, report.rows_beyond_checkpoint) == (600, 0)
+    ddl_files = [path for path, data in store.objects.items() if "/schema_" in path and b'"Query": ""' not in data]
+    assert len(ddl_files) > 20
+    del store.objects[ddl_files[7]]
+    with pytest.raises(VerifyError, match=f"schema file {ddl_files[7]} of the DDL at commit-ts .* is missing"):
+        verify(uri, changefeed.settings, store)
+
+
+def test_the_dispatchers_of_a_split_table_are_streams_of_their_own(tmp_path: Path) -> None:
+    history = History().rows(T, 3, *range(5, 45))
+    found = landed(history, tmp_path, True, **SPLIT)
+    report = found.verify()
+    assert (report.tables, report.files, report.rows) == (1, 3, 40)
+    one, other, _ = sorted(path for path in found.sink.store.objects if "/CDC_" in path and "meta" not in path)
+    objects = found.sink.store.objects
+    objects[one], objects[other] = objects[other], objects[one]
+    dispatcher = one.rpartition("/")[2].split("_")[1]
+    assert re.match(rf"shop.t dispatcher \d+: row 1 is altered: row 1 of shop/t/3/{DATE}/CDC_", found.error())
+    assert dispatcher in {key.dispatcher for key in survey(found.sink.store, found.sink.settings.paths).tables}

@@ -107,8 +107,9 @@ class Maintainer:
     def gone(self, dispatcher: int) -> list[Action]:
         """The dispatcher has ended; a writer still ends what it writes."""
         actions: list[Action] = []
-        for barrier in list(self.barriers.values()):
-            if dispatcher in barrier.expected and dispatcher != barrier.writer:
+        for key in sorted(self.barriers):
+            barrier = self.barriers.get(key)  # what ends here may end others
+            if barrier is not None and dispatcher in barrier.expected and dispatcher != barrier.writer:
                 left = replace(barrier, expected=barrier.expected - {dispatcher})
                 actions += self._collected(left) if left.stage == COLLECTING else self._settled(left)
         return actions

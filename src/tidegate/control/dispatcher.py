@@ -129,7 +129,7 @@ class Queues:
     _keys: Keys = field(default_factory=Keys)
     _lane_keys: Keys = field(default_factory=Keys)
     _interned: dict[str, str] = field(default_factory=dict)
-    _coming_names: dict[int, dict[int, tuple[str, str]]] = field(default_factory=dict)
+    _coming_names: dict[int, dict[int, tuple[str, str, int]]] = field(default_factory=dict)
 
     def name(self, number: int) -> str:
         return f"{self.schema_names[number]}.{self.table_names[number]}"
@@ -163,18 +163,19 @@ class Queues:
         self.schema_names.extend([""] * len(table_id))
         self.table_names.extend([""] * len(table_id))
 
-    def rename(self, number: int, schema_name: str, table_name: str) -> None:
-        """The name under which this dispatcher's files land from now on."""
+    def rename(self, number: int, schema_name: str, table_name: str, logical_id: int) -> None:
+        """The name under which this dispatcher's files land from now on, and the table that it is a part of."""
         self.table_names[number] = table_name
         self.schema_names[number] = self._interned.setdefault(schema_name, schema_name)
+        self.dispatchers.logical_id[number] = logical_id
 
-    def rename_from(self, version: int, number: int, schema_name: str, table_name: str) -> None:
+    def rename_from(self, version: int, number: int, schema_name: str, table_name: str, logical_id: int) -> None:
         """A name stands with its version: what is queued under an older version still lands under the older name."""
-        name = (self.schema_names[number], self.table_names[number])
-        if name == ("", ""):
-            self.rename(number, schema_name, table_name)
-        elif number in self._coming_names or name != (schema_name, table_name):
-            self._coming_names.setdefault(number, {})[version] = (schema_name, table_name)
+        name = (self.schema_names[number], self.table_names[number], int(self.dispatchers.logical_id[number]))
+        if name[:2] == ("", ""):
+            self.rename(number, schema_name, table_name, logical_id)
+        elif number in self._coming_names or name != (schema_name, table_name, logical_id):
+            self._coming_names.setdefault(number, {})[version] = (schema_name, table_name, logical_id)
 
     def begin_versions(self, dispatcher: Numbers, version: Ints) -> None:
         """The next files of these dispatchers have these versions, so they land under the names that came with them."""

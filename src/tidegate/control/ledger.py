@@ -258,9 +258,10 @@ class Ledger:
             return
         schemas = items["schema_name"].take(pa.array(changed)).to_pylist()
         tables = items["table_name"].take(pa.array(changed)).to_pylist()
+        logical = _ints(items, "logical_table_id")[changed].tolist()
         versions, numbers = version[changed].tolist(), dispatcher[changed].tolist()
-        for at, number, schema, table in zip(versions, numbers, schemas, tables, strict=True):
-            self.queues.rename_from(at, number, schema, table)
+        for at, number, schema, table, owner in zip(versions, numbers, schemas, tables, logical, strict=True):
+            self.queues.rename_from(at, number, schema, table, owner)
         ds.version[dispatcher[changed]] = version[changed]
 
     def _open_segments(self, items: pa.Table, order: Numbers) -> tuple[Numbers, list[str]]:

@@ -506,7 +506,7 @@ class Changefeed:
             now = self.clock.steady()
             self._changed.notify_all()
         for block in over:
-            log.info("DDL of commit-ts %d is over: %s", block.ts, block.event.query)
+            log.debug("DDL of commit-ts %d is over: %s", block.ts, block.event.query)
             self.metrics.inc("ddl_total", outcome="written" if has_files else "passed")
             self.metrics.observe("ddl_drain_duration_seconds", block.drained - block.arrived)
             self.metrics.observe("ddl_drain_wait_encode_seconds", block.encoded - block.arrived)

@@ -284,9 +284,9 @@ def _restore_table(ledger: Ledger, table: pa.Table) -> None:
     ds, lanes = queues.dispatchers, queues.lanes
     ints = {name: table[name].to_numpy().astype(np.int64) for name in table.column_names if name not in _TEXTS}
     numbers = queues.number(ints["table_id"], ints["span"], ints["logical_table_id"])
-    names = zip(numbers.tolist(), table["schema_name"].to_pylist(), table["table_name"].to_pylist(), strict=True)
-    for number, schema, name in names:
-        queues.rename(number, schema, name)
+    texts = (table[name].to_pylist() for name in ("schema_name", "table_name"))
+    for number, schema, name, owner in zip(numbers.tolist(), *texts, ints["logical_table_id"].tolist(), strict=True):
+        queues.rename(number, schema, name, owner)
     lane = ds.lane[numbers]
     lanes.version[lane], lanes.directory[lane] = ints["version"], ints["directory"]
     lanes.date[lane], lanes.number[lane] = ints["date"], ints["number"]

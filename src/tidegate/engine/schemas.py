@@ -20,7 +20,7 @@ from tidegate.events import DDL
 from tidegate.format.changes import TableRules
 from tidegate.format.ddl import DdlEvent
 from tidegate.format.ddl_files import schema_files
-from tidegate.format.ddl_filter import kept_ddl
+from tidegate.format.ddl_filter import DdlRules
 from tidegate.format.tables import Layout
 from tidegate.settings import Settings
 
@@ -32,8 +32,9 @@ def read_ddls(items: pa.Table, settings: Settings) -> tuple[list[Ddl], int]:
     """The DDLs among the items that the filter leaves, and how many it does not."""
     rows = items.filter(pc.equal(items["kind"], DDL)).select(["first_ts", "first_seq", "table_id", "text"])
     found: list[Ddl] = []
+    rules = DdlRules(settings.rules)
     for row in rows.to_pylist():
-        event = kept_ddl(DdlEvent.from_json(row["text"] or ""), settings.rules)
+        event = rules.kept(DdlEvent.from_json(row["text"] or ""))
         if event is not None:
             found.append(Ddl(Key(row["first_ts"], row["first_seq"]), row["table_id"] or 0, event))
     return found, rows.num_rows - len(found)

@@ -1,71 +1,144 @@
-"""What of a DDL a changefeed's rules leave: its filter decides about tables, its event filters about single DDLs.
+"""What of a DDL a changefeed's rules leave: the allow-list, the filter, and event filters.
 
-A table that the filter leaves out has no dispatcher, so a DDL about it alone is nothing to us; of a DDL of several
-tables those pieces are cut away. What an event filter leaves out is not written, but its dispatchers change all the
-same.
+The filter judges a rename by the name before it (of several steps the first), an exchange by both of its tables and a
+database by whether any of its tables may pass. A table that it leaves out has no dispatcher, so a DDL about it alone is
+nothing to us; of a DDL of several tables those pieces are cut away. What an event filter leaves out is not written, but
+its dispatchers change all the same.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import NamedTuple
 
 from tidegate.format import ddl
-from tidegate.format.ddl import DdlEvent, TableAfter
+from tidegate.format.ddl import ACTION_NAMES, ALTERS, DdlEvent, TableAfter, is_replicated
 from tidegate.format.ddl_scope import RenameIntoFilter, apply_event_filter
-from tidegate.format.matching import go_regex
-from tidegate.format.rules import EventFilter, Rules
+from tidegate.format.matching import TablePatterns, go_regex
+from tidegate.format.rules import EventFilter, EventFilters, Rules, TableFilter
 
-# The names that `ignore-event` knows DDLs by, where they are not those of the actions.
-_EVENTS = {
-    ddl.CREATE_DATABASE: ("create schema", "create database"), ddl.DROP_DATABASE: ("drop schema", "drop database"),
-    ddl.DATABASE_CHARSET: ("modify schema charset and collate",), ddl.RENAME_TABLES: ("rename table",),
-    ddl.CREATE_TABLES: ("create table",), ddl.ADD_PARTITION: ("add table partition",),
-    ddl.DROP_PARTITION: ("drop table partition",), ddl.TRUNCATE_PARTITION: ("truncate table partition",),
-    ddl.EXCHANGE_PARTITION: ("exchange table partition",), ddl.REORGANIZE_PARTITION: ("reorganize table partition",),
-    ddl.PARTITION_BY: ("alter table partitioning",), ddl.REMOVE_PARTITIONING: ("remove table partitioning",),
-    ddl.ALTERS["add index"]: ("create index",), ddl.ALTERS["set default"]: ("set default value",),
-    ddl.ALTERS["table comment"]: ("modify table comment",), ddl.ALTERS["add columns"]: ("add column",),
-    ddl.ALTERS["table charset"]: ("modify table charset and collate",), ddl.ALTERS["drop columns"]: ("drop column",),
-    ddl.ALTERS["index visibility"]: ("alter index visibility",), ddl.ALTERS["ttl"]: ("alter ttl info",),
-    ddl.ALTERS["remove ttl"]: ("alter ttl remove",), ddl.ALTERS["full-text index"]: ("add fulltext index",),
-    ddl.ALTERS["hybrid index"]: ("create hybrid index",), ddl.ALTERS["multi-schema change"]: ("multi schema change",),
-}  # fmt: skip
+# The names that event filters have for actions, where they differ from those of `ACTIONS`.
+_EVENT_NAMES = {
+    "database charset": ("modify schema charset and collate",),
+    "create database": ("create database", "create schema"),
+    "drop database": ("drop database", "drop schema"),
+    "create tables": ("create table",),
+    "rename tables": ("rename table",),
+    "add partition": ("add table partition",),
+    "drop partition": ("drop table partition",),
+    "truncate partition": ("truncate table partition",),
+    "exchange partition": ("exchange table partition",),
+    "reorganize partition": ("reorganize table partition",),
+    "partition by": ("alter table partitioning",),
+    "remove partitioning": ("remove table partitioning",),
+    "table comment": ("modify table comment",),
+    "table charset": ("modify table charset and collate",),
+    "set default": ("set default value",),
+    "add columns": ("add column",),
+    "drop columns": ("drop column",),
+    "add index": ("create index",),
+    "index visibility": ("alter index visibility",),
+    "full-text index": ("add fulltext index",),
+    "hybrid index": ("create hybrid index",),
+    "ttl": ("alter ttl info",),
+    "remove ttl": ("alter ttl remove",),
+    "multi-schema change": ("multi schema change",),
+}
+_ALTER_TABLE = frozenset(
+    (
+        *ALTERS.values(),
+        *(ddl.RENAME_TABLE, ddl.RENAME_TABLES, ddl.EXCHANGE_PARTITION, ddl.PARTITION_BY, ddl.REMOVE_PARTITIONING),
+        *(ddl.ADD_PARTITION, ddl.DROP_PARTITION, ddl.TRUNCATE_PARTITION, ddl.REORGANIZE_PARTITION),
+    )
+)
+
+
+def event_names(action: int) -> frozenset[str]:
+    """`{"all", "all ddl", "alter table", "create index"}` for an index: whatever an event filter may call the DDL."""
+    name = ACTION_NAMES[action]
+    alter = ("alter table",) if action in _ALTER_TABLE else ()
+    return frozenset(("all", "all ddl", *alter, *_EVENT_NAMES.get(name, (name,))))
+
+
+class _Ignoring(NamedTuple):
+    """One event filter, ready to be asked."""
+
+    tables: TablePatterns
+    events: frozenset[str]
+    texts: tuple[re.Pattern[str], ...]
+
+    def ignores(self, schema: str, table: str, query: str, names: frozenset[str]) -> bool:
+        if not (self.tables.matches(schema, table) if table else self.tables.matches_schema(schema)):
+            return False
+        return bool(self.events & names) or any(text.search(query) for text in self.texts)
+
+
+class DdlRules:
+    """The rules of a changefeed, asked about DDLs."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._filter = rules.filter
+        self._ignoring = [_ignoring(each, rules.event_filters) for each in rules.event_filters.filters]
+
+    def kept(self, event: DdlEvent) -> DdlEvent | None:
+        """The event as it is to be carried out; None if the filter leaves nothing of it."""
+        tables = _kept(event, self._filter)
+        if event.tables and not tables:
+            return None
+        left = replace(event, tables=tables)
+        if not self._ignoring or not is_replicated(event.type):
+            return left
+        names = event_names(event.type)
+
+        def ignored(schema: str, table: str, query: str) -> bool:
+            return any(each.ignores(schema, table, query, names) for each in self._ignoring)
+
+        return apply_event_filter(left, ignored)
+
+    def written(self, event: DdlEvent) -> DdlEvent | None:
+        """The event with the tables whose schema files are written; None if there is nothing to write."""
+        if not is_replicated(event.type):
+            return None
+        left = self.kept(event)
+        return left if left is not None and left.tables and not left.not_sync else None
 
 
 def kept_ddl(event: DdlEvent, rules: Rules) -> DdlEvent | None:
-    """The event as it is to be carried out; None if the filter leaves nothing of it."""
-    kept = tuple(table for table in event.tables if _is_kept(table, rules))
-    if event.tables and not kept:
-        return None
-    whole = replace(event, tables=kept) if len(kept) < len(event.tables) else event
-    if not rules.event_filters.filters:
-        return whole
-
-    def ignored(schema: str, table: str, query: str) -> bool:
-        found = rules.event_filters.matching(schema, table)
-        return any(_ignores(one, event.type, query) for one in found)
-
-    return apply_event_filter(whole, ignored)
+    return DdlRules(rules).kept(event)
 
 
-def _is_kept(table: TableAfter, rules: Rules) -> bool:
-    if not table.table:
-        return rules.filter.matches_schema(table.schema)
-    now = rules.filter.matches(table.schema, table.table)
-    if not table.old_table:
-        return now
-    before = rules.filter.matches(table.old_schema, table.old_table)
-    if now and not before:
-        raise RenameIntoFilter(
-            f"{table.old_schema}.{table.old_table}, which the filter leaves out, is renamed to "
-            f"{table.schema}.{table.table}, which it keeps: what the table holds was never read; filter both or none"
-        )
-    return before
+def _ignoring(of: EventFilter, filters: EventFilters) -> _Ignoring:
+    texts = tuple(go_regex(text, case_sensitive=False) for text in of.ignore_sql)
+    return _Ignoring(TablePatterns(of.matcher, filters.case_sensitive), frozenset(of.ignore_event), texts)
 
 
-def _ignores(filter_: EventFilter, action: int, query: str) -> bool:
-    names = {"all", "all ddl", *_EVENTS.get(action, (ddl.ACTION_NAMES.get(action, ""),))}
-    if action in ddl.ALTERS.values():
-        names.add("alter table")
-    by_name = bool(names & set(filter_.ignore_event))
-    return by_name or any(go_regex(text, case_sensitive=False).search(query) for text in filter_.ignore_sql)
+def _kept(event: DdlEvent, tables: TableFilter) -> tuple[TableAfter, ...]:
+    """The tables that the filter lets through; one that it left out so far and lets through now is an error."""
+    _refuse_unread(event, tables)
+    if event.type == ddl.EXCHANGE_PARTITION:
+        return event.tables if any(_matches(tables, *_before(table)) for table in event.tables) else ()
+    if event.type == ddl.RENAME_TABLES:
+        first = {table.table_id: table for table in reversed(event.tables)}
+        return tuple(table for table in event.tables if _matches(tables, *_before(first[table.table_id])))
+    return tuple(table for table in event.tables if _matches(tables, *_before(table)))
+
+
+def _refuse_unread(event: DdlEvent, tables: TableFilter) -> None:
+    first = {table.table_id: table for table in reversed(event.tables)}
+    last = {table.table_id: table for table in event.tables}
+    for table_id, after in last.items():
+        before = first[table_id]
+        if before.old_table and not _matches(tables, *_before(before)) and _matches(tables, after.schema, after.table):
+            raise RenameIntoFilter(
+                f"{'.'.join(_before(before))}, which the filter leaves out, is renamed to {after.schema}.{after.table}"
+                ", which it keeps: what the table holds was never read; filter both or none"
+            )
+
+
+def _before(table: TableAfter) -> tuple[str, str]:
+    return (table.old_schema, table.old_table) if table.old_table else (table.schema, table.table)
+
+
+def _matches(tables: TableFilter, schema: str, table: str) -> bool:
+    return tables.matches(schema, table) if table else tables.matches_schema(schema)

@@ -34,16 +34,21 @@ _TEMPORARY = f"{RESERVED_PREFIX}/tmp/"
 
 
 class TableKey(NamedTuple):
-    """One ordered stream of changes as paths tell them apart; with table ids for names `schema` is the id's text."""
+    """One ordered stream of changes as paths tell them apart; with table ids for names `schema` is the id's text.
+
+    A split table has one stream for each of its dispatchers.
+    """
 
     schema: str
     table: str
     partition: int = 0
+    dispatcher: str = ""
 
     def __str__(self) -> str:
-        """`shop.orders`, or `shop.orders partition 55`."""
+        """`shop.orders`, or `shop.orders partition 55`, or `shop.orders dispatcher 104857612345`."""
         name = f"{self.schema}.{self.table}" if self.table else self.schema
-        return f"{name} partition {self.partition}" if self.partition else name
+        name = f"{name} partition {self.partition}" if self.partition else name
+        return f"{name} dispatcher {self.dispatcher}" if self.dispatcher else name
 
 
 class VersionKey(NamedTuple):
@@ -87,7 +92,7 @@ class Standing:
 
 
 def table_key(key: DataKey) -> TableKey:
-    return TableKey(key.schema, key.table, key.table_id if key.is_partition else 0)
+    return TableKey(key.schema, key.table, key.table_id if key.is_partition else 0, key.dispatcher)
 
 
 @dataclass
@@ -109,7 +114,7 @@ def survey(store: Store, options: PathOptions) -> Standing:
         elif path.startswith(_TEMPORARY):
             found.faults.append(Fault(path, f"{path} is a temporary file that was left behind"))
     tables: dict[TableKey, list[Lane]] = {}
-    for key in sorted(found.data, key=lambda key: (key.version, key.date, key.dispatcher)):
+    for key in sorted(found.data, key=lambda key: (key.version, key.date)):
         named, faults = _indexed(key, max(found.data[key]), store, options) if key in found.indexes else (0, [])
         found.faults.extend(faults or _file_faults(key, found.data[key], named, options))
         if lane := _lane(key, found.data[key], named):

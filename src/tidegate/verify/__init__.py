@@ -8,7 +8,7 @@ the first difference it raises `VerifyError`, whose sentence names the table and
 How: changes come from the source batch by batch and are encoded as the changefeed encodes them (`runs`); each table
 has a place in its files, and the bytes of a whole run of rows are compared at once (`check`). Single rows are looked at
 only to explain a difference (`explain`). Which schema files should stand follows from the DDLs that the rules leave
-(`ddl_rules`) and from the rows (`schemas`). Memory holds one batch and one place for each table.
+(`format/ddl_filter.py`) and from the rows (`schemas`). Memory holds one batch and one place for each table.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def verify(source_uri: str, settings: Settings, store: Store, progress: Progress
     check = Check(standing, settings, store, checkpoint_ts, progress)
     check.run(source)
     return Report(
-        tables=len(standing.tables),
+        tables=len({key[:3] for key in standing.tables}),
         files=standing.files,
         rows=check.rows,
         bytes=standing.bytes,

@@ -18,11 +18,20 @@ from tidegate.format.changes import TableRules
 from tidegate.format.csv import CsvOptions
 from tidegate.format.ddl import DdlEvent
 from tidegate.format.layout import METADATA
+from tidegate.format.spans import dispatcher_id
 from tidegate.format.tables import Layout
 from tidegate.reader.replay import Lane, Standing, TableFiles, TableKey
 from tidegate.settings import Settings
 from tidegate.sources import Source
-from tidegate.verify.explain import Difference, explain, explain_early_end, explain_late_end, explain_more, shown
+from tidegate.verify.explain import (
+    Difference,
+    explain,
+    explain_early_end,
+    explain_late_end,
+    explain_more,
+    shown,
+    within,
+)
 from tidegate.verify.runs import STAMP_MS, Head, Run, Runs, Table
 from tidegate.verify.schemas import SchemaFiles
 
@@ -73,6 +82,10 @@ class Check:
                 self._compare(run)
             except Difference as difference:
                 raise VerifyError(explain(difference, runs, self._total_bytes, self._settings.encoding)) from None
+            except VerifyError:
+                for _ in within(runs):
+                    pass
+                raise
             self._say()
         self._check_rest()
 
@@ -96,6 +109,7 @@ class Check:
             for split in source.splits(offset, end, 1):
                 for batch in source.read(split):
                     yield from self._of_batch(batch)
+            self._schemas.end_step()
             idle = seen == (self._bytes, len(self._schemas.left)) and self._resolved_ts >= self._checkpoint_ts
             idle_bytes = idle_bytes + limit if idle else 0
             offset, limit, step = end, step, min(2 * step, most)
@@ -130,7 +144,7 @@ class Check:
         key = self._key(names, rows)
         table = self._tables.get(key) or Table(key, str(key), self._files(()))
         if table.met != (rows.table_id, rows.version):
-            table.met, table.name = (rows.table_id, rows.version), str(TableKey(*names, key.partition))
+            table.met, table.name = (rows.table_id, rows.version), str(TableKey(*names, *key[2:]))
             table.directory, table.described = self._schemas.settle(key[:2], names, rows)
         if not table.files.ended:
             return table
@@ -138,15 +152,16 @@ class Check:
         return None
 
     def _key(self, names: tuple[str, str], rows: Head) -> TableKey:
-        paths = self._settings.paths
+        paths, changefeed = self._settings.paths, self._settings.changefeed_id
+        dispatcher = dispatcher_id(changefeed, rows.table_id, rows.span) if paths.across_nodes else ""
         if paths.table_id_as_path:
-            return TableKey(str(rows.table_id), "")
+            return TableKey(str(rows.table_id), "", 0, dispatcher)
         if rows.is_partition and not paths.partition_separator:
             raise BadSetting(
                 f"{'.'.join(names)} has partitions that share one directory (enable-partition-separator = false); "
                 "verify cannot tell their rows apart"
             )
-        return TableKey(*names, rows.table_id if rows.is_partition else 0)
+        return TableKey(*names, rows.table_id if rows.is_partition else 0, dispatcher)
 
     # What stands on the sink.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from tidegate.errors import VerifyError
 from tidegate.format.protocol import Encoding
 from tidegate.reader.replay import TableFiles
 from tidegate.verify.runs import Run, Table
+from tidegate.verify.schemas import SchemaFault
 
 _SEARCH_BYTES = 16 << 20  # looked at to explain a difference
 _MARGIN_BYTES = 1 << 20
@@ -34,7 +34,7 @@ def explain(difference: Difference, runs: Iterator[Run], sink_bytes: int, option
     if (earlier := _repeated(run, row, found, line)) is not None:
         first = table.rows + earlier + 1
         return f"{table.name}: row {first} is doubled: it stands again at {here}, where row {number} should be"
-    if dropped := _dropped(run, row, found, line, _within(runs, min(sink_bytes, _SEARCH_BYTES))):
+    if dropped := _dropped(run, row, found, line, within(runs, min(sink_bytes, _SEARCH_BYTES))):
         return f"{table.name}: {_counted(dropped)} dropped from row {number} on ({shown(wanted)}), before {here}"
     if twin := _passed(table.files, line, options):
         return f"{table.name}: a row is doubled: {twin} stands again at {here}, where row {number} should be"
@@ -117,14 +117,21 @@ def _dropped(run: Run, row: int, found: bytes, line: bytes, runs: Iterator[Run])
     return 0
 
 
-def _within(runs: Iterator[Run], most: int) -> Iterator[Run]:
-    """The next runs, `most` bytes of them; another difference ends them, since the first is the one to tell."""
-    with suppress(VerifyError):
+def within(runs: Iterator[Run], most: int = _SEARCH_BYTES) -> Iterator[Run]:
+    """The next runs, `most` bytes of them; another difference ends them, since the first is the one to tell.
+
+    But for a fault of a schema file, which may be why there is a difference at all.
+    """
+    try:
         for run in runs:
             yield run
             most -= run.data.size
             if most <= 0:
                 return
+    except SchemaFault:
+        raise
+    except VerifyError:
+        return
 
 
 def _passed(files: TableFiles, line: bytes, options: Encoding) -> str | None:

@@ -1,7 +1,7 @@
 """What should stand in the data files: the rows of the source, cut into runs of one table and version, as text.
 
 Rows are filtered, selected, split and encoded as the changefeed does it. Runs come in the order in which a reader meets
-them in the files of a table: by version directory, then by time. So it does not matter which table id a name belongs to
+them in the files of a table: by version, then by time. So it does not matter which table id a name belongs to
 when: rows of a new id follow those of the old one, and tables that swap their names do not mix.
 """
 
@@ -20,6 +20,7 @@ from tidegate.errors import BadEvents
 from tidegate.format import protocol
 from tidegate.format.changes import Latest, Rows, Selected, Splitter, TableRules, latest_of, numbers
 from tidegate.format.ddl import DB, NORMAL, DdlEvent
+from tidegate.format.spans import spans_of
 from tidegate.format.tables import Layout
 from tidegate.reader.replay import TableFiles, TableKey
 from tidegate.settings import Settings
@@ -72,7 +73,7 @@ class Kind:
     selected: Selected
 
 
-Place = tuple[int, int, int, int, int]  # number of the table, directory, commit-ts, seq, table id
+Place = tuple[int, int, int, int, int]  # number of the table, version, commit-ts, seq, table id
 
 
 class _Due(NamedTuple):
@@ -80,6 +81,7 @@ class _Due(NamedTuple):
 
     place: Place
     table: Table
+    directory: int
     described: bool
     rows: Ints
 
@@ -93,6 +95,7 @@ class Head(NamedTuple):
     version: int
     is_partition: bool
     layout: Layout
+    span: int
     ts: int
 
 
@@ -105,7 +108,9 @@ class Runs:
 
     def __init__(self, settings: Settings, rules: TableRules, layouts: dict[int, Layout], meet: Meet) -> None:
         self._encoding, self._rules, self._layouts, self._meet = settings.encoding, rules, layouts, meet
-        self._splitter = Splitter(not settings.output_raw_change_event)
+        self._spans = settings.spans
+        # What changes a key moves to another span, so it is split there in any case.
+        self._splitter = Splitter(not settings.output_raw_change_event or settings.across_nodes)
 
     def of(self, rows: pa.RecordBatch, ddls: Iterable[tuple[int, DdlEvent]]) -> Iterator[Run]:
         """The runs of a batch, whose DDLs (by commit-ts) say which transactions have certainly ended."""
@@ -140,7 +145,7 @@ class Runs:
                 yield Kind(layout, selected), part
 
     def _in_order(self, ready: Iterable[tuple[Kind, Rows]]) -> Iterator[Run]:
-        """The runs of these rows by table, directory and time, encoded kind by kind."""
+        """The runs of these rows by table, version and time, encoded kind by kind."""
         runs: list[tuple[Place, Run]] = []
         for kind, rows in ready:
             if due := self._due(kind, rows):
@@ -149,18 +154,20 @@ class Runs:
             yield run
 
     def _due(self, kind: Kind, rows: Rows) -> list[_Due]:
-        """The runs that must be compared; a table without files left has none."""
-        order, (table_id, ts, seq) = rows.order(), rows.place()
-        changed = [np.diff(key[order]) != 0 for key in (table_id, numbers(rows.events, "table_version"))]
+        """The runs that must be compared; a stream without files left has none."""
+        span = spans_of(rows.events, kind.layout, self._spans)
+        order, (table_id, ts, seq) = rows.order(span if self._spans > 1 else None), rows.place()
+        changed = [np.diff(key[order]) != 0 for key in (table_id, span, numbers(rows.events, "table_version"))]
         bounds = np.concatenate([[0], np.flatnonzero(np.logical_or.reduce(changed)) + 1, [len(order)]])
         heads = rows.events.select(_HEAD).take(pa.array(order[bounds[:-1]])).to_pylist() if len(order) else []
         due = []
         for head, at in zip(heads, np.split(order, bounds[1:-1]), strict=True) if heads else ():
             first = int(at[0])
-            table = self._meet(_head(head, kind.layout, int(ts[first])))
+            table = self._meet(_head(head, kind.layout, int(span[first]), int(ts[first])))
             if table is not None:
-                place = (table.number, table.directory, int(ts[first]), int(seq[first]), int(table_id[first]))
-                due.append(_Due(place, table, table.described, at))
+                time = (int(ts[first]), int(seq[first]), int(table_id[first]))
+                place = (table.number, head["table_version"], *time)
+                due.append(_Due(place, table, table.directory, table.described, at))
         return due
 
     def _encode(self, kind: Kind, rows: Rows, due: list[_Due]) -> Iterator[Run]:
@@ -177,12 +184,12 @@ class Runs:
         for one, low, high in zip(due, bounds[:-1], bounds[1:], strict=True):
             text = data.slice(int(ends[low]), int(ends[high] - ends[low]))
             mine = ends[low : high + 1] - ends[low]
-            yield Run(one.table, one.place[1], one.described, ts[low:high], text, mine, header)
+            yield Run(one.table, one.directory, one.described, ts[low:high], text, mine, header)
 
 
-def _head(head: dict[str, Any], layout: Layout, ts: int) -> Head:
+def _head(head: dict[str, Any], layout: Layout, span: int, ts: int) -> Head:
     schema, table, table_id, version, logical_id = (head[column] for column in _HEAD)
-    return Head(schema, table, table_id, version, logical_id not in (None, table_id), layout, ts)
+    return Head(schema, table, table_id, version, logical_id not in (None, table_id), layout, span, ts)
 
 
 def _latest(rows: pa.RecordBatch, ddls: list[tuple[int, DdlEvent]]) -> Latest | None:

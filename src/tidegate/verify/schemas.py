@@ -4,6 +4,9 @@ A schema file has one of two reasons. A DDL writes its files (`ddl_files`): up t
 it they may, and what stands has exactly that text. Rows of a version whose file does not stand yet write it, with no
 query and type 0; with a file of the same columns under an older version they go to the directory of that one instead.
 Whatever has neither reason is named in the end.
+
+A source may hand out a DDL behind the rows that follow it, but in the same step: what rows do not explain waits for the
+end of the step.
 """
 
 from __future__ import annotations
@@ -17,15 +20,19 @@ from tidegate.errors import VerifyError
 from tidegate.format.changes import TableRules
 from tidegate.format.ddl import DdlEvent
 from tidegate.format.ddl_files import SchemaFile, schema_files
+from tidegate.format.ddl_filter import DdlRules
 from tidegate.format.layout import parse_schema_path, schema_path
 from tidegate.format.tables import Layout, columns_text, schema_checksum, schema_file_text
 from tidegate.reader.replay import Standing, VersionKey
 from tidegate.settings import Settings
-from tidegate.verify.ddl_rules import DdlRules
 from tidegate.verify.runs import Head
 
 Folder = tuple[str, str]  # schema and table as paths tell them: with table ids for names the id's text and ""
 _SHOWN_CHARS = 120
+
+
+class SchemaFault(VerifyError):
+    """A schema file is wrong or missing; what else differs may be a consequence."""
 
 
 class SchemaFiles:
@@ -39,6 +46,7 @@ class SchemaFiles:
         self._standing = standing.schema_files
         self.left = {path: key for key, paths in standing.schema_files.items() for path in paths}
         self._right: set[str] = set()
+        self._doubts: dict[str, str] = {}  # a sentence by path, for what stands there unless a DDL wrote it
         self._ddls: dict[Folder, list[int]] = {}
         self._versions: dict[tuple[str, str, int], list[int]] = {}
         for path, key in self.left.items():
@@ -52,25 +60,30 @@ class SchemaFiles:
         written = self._ddl_rules.written(event)
         if written is None:
             return
-        files = schema_files(written, ts, layouts, self._paths, self._rules.ddl_target, self._with_ids)
-        for path, text in dict(files).items():  # of two files with one path the later stays
-            self._check_ddl_file(SchemaFile(path, text), ts)
+        files = dict(schema_files(written, ts, layouts, self._paths, self._rules.ddl_target, self._with_ids))
+        standing = {path for path in files if path in self.left or path in self._right}
+        for path in sorted(files, key=lambda path: path not in standing):
+            file = SchemaFile(path, files[path])
+            key = VersionKey(*(parse_schema_path(path, self._paths) or ("", "", ts))[:3])
+            self._note(key[:2], ts)
+            if path in standing:
+                self._check_ddl_file(file, ts)
+            else:
+                self._check_no_ddl_file(file, key, ts)
 
     def _check_ddl_file(self, file: SchemaFile, ts: int) -> None:
-        key = VersionKey(*(parse_schema_path(file.path, self._paths) or ("", "", ts))[:3])
-        name, ddl = _name(json.loads(file.text)), f"of the DDL at commit-ts {ts}"
-        self._note(key[:2], ts)
-        if file.path not in self.left and file.path not in self._right:
-            self._check_checksums(name, key, file.path)
-            if ts <= self._checkpoint_ts:
-                raise VerifyError(
-                    f"{name}: schema file {file.path} {ddl} is missing, although the checkpoint is "
-                    f"{self._checkpoint_ts}"
-                )
-        elif wrong := self._wrong(file):
-            raise VerifyError(f"{name}: schema file {file.path} {ddl} {wrong}")
-        else:
-            self._explain(file.path)
+        if wrong := self._wrong(file):
+            raise SchemaFault(f"{_name(file)}: schema file {file.path} of the DDL at commit-ts {ts} {wrong}")
+        self._explain(file.path)
+
+    def _check_no_ddl_file(self, file: SchemaFile, key: VersionKey, ts: int) -> None:
+        if other := self._other(key, file.path):
+            raise SchemaFault(_wrong_checksum(_name(file), other, file.path))
+        if ts <= self._checkpoint_ts:
+            raise SchemaFault(
+                f"{_name(file)}: schema file {file.path} of the DDL at commit-ts {ts} is missing, although the "
+                f"checkpoint is {self._checkpoint_ts}"
+            )
 
     def _note(self, folder: Folder, ts: int) -> None:
         known = self._ddls.setdefault(folder, [])
@@ -99,7 +112,8 @@ class SchemaFiles:
         checksum = schema_checksum(*names, rows.layout, self._with_ids)
         versions = self._versions.get((*folder, checksum), ())
         right = self._path(names, rows, checksum, rows.version)
-        self._check_checksums(".".join(names), VersionKey(*folder, rows.version), right)
+        if other := self._other(VersionKey(*folder, rows.version), right):
+            self._doubts[other] = _wrong_checksum(".".join(names), other, right)
         if rows.version in versions:
             self._check_row_file(right, names, rows)
             return rows.version, True
@@ -112,18 +126,18 @@ class SchemaFiles:
     def _path(self, names: Folder, rows: Head, checksum: int, version: int) -> str:
         return schema_path(*names, version, checksum, self._paths, rows.table_id)
 
-    def _check_checksums(self, name: str, key: VersionKey, right: str) -> None:
-        wrong = next((path for path in self._standing.get(key, ()) if path in self.left and path != right), None)
-        if wrong is not None:
-            raise VerifyError(f"{name}: schema file {wrong} has a wrong checksum; by the source it should be {right}")
+    def _other(self, key: VersionKey, right: str) -> str | None:
+        """A schema file of this version with another checksum."""
+        return next((path for path in self._standing.get(key, ()) if path in self.left and path != right), None)
 
     def _check_row_file(self, path: str, names: Folder, rows: Head) -> None:
-        if path in self._right:
+        if path in self._right or path in self._doubts:
             return  # a DDL wrote it, or another partition came before
         text = schema_file_text(*names, rows.version, rows.layout, output_column_id=self._with_ids)
         if wrong := self._wrong(SchemaFile(path, text)):
-            raise VerifyError(f"{'.'.join(names)}: schema file {path} {wrong}")
-        self._explain(path)
+            self._doubts[path] = f"{'.'.join(names)}: schema file {path} {wrong}"
+        else:
+            self._explain(path)
 
     def _same_columns(self, path: str, names: Folder, rows: Head) -> bool:
         """The checksum does not see the order of columns, which rows depend on."""
@@ -137,7 +151,13 @@ class SchemaFiles:
 
     def _explain(self, path: str) -> None:
         self.left.pop(path, None)
+        self._doubts.pop(path, None)
         self._right.add(path)
+
+    def end_step(self) -> None:
+        """All DDLs of the rows so far have come: nothing else will explain what rows did not."""
+        for sentence in self._doubts.values():
+            raise SchemaFault(sentence)
 
     def check_rest(self) -> None:
         """The source has no more to say: every schema file must have had its reason."""
@@ -148,9 +168,13 @@ class SchemaFiles:
             )
 
 
-def _name(schema_file: Mapping[str, object]) -> str:
-    schema, table = schema_file["Schema"], schema_file["Table"]
-    return f"{schema}.{table}" if table else str(schema)
+def _name(file: SchemaFile) -> str:
+    said = json.loads(file.text)
+    return f"{said['Schema']}.{said['Table']}" if said["Table"] else str(said["Schema"])
+
+
+def _wrong_checksum(name: str, path: str, right: str) -> str:
+    return f"{name}: schema file {path} has a wrong checksum; by the source it should be {right}"
 
 
 def _difference(found: bytes, wanted: str) -> str:

@@ -1,0 +1,480 @@
+"""A model test of DDLs: a generated source, a ledger, and a store that answers late, badly or twice.
+
+The model knows the whole history of the source, in commit-ts order, and which dispatchers each DDL touches. Whatever
+the batches, the landings and the schema writes do in between, these hold: rows of a dispatcher land in order and none
+passes an unfinished DDL; at a schema write all rows below T of all touched dispatchers are durable and none above is;
+DDLs of one dispatcher are written in commit-ts order, each once; the checkpoint passes nothing unfinished. And when all
+has come and the store works, all ends in bounded steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tidegate.control.barrier import Key, Write
+from tidegate.control.checkpoint import NOTHING_PENDING
+from tidegate.control.flush import Limits, Round
+from tidegate.control.ledger import Ddl, Ledger
+from tidegate.engine.rows import ITEMS
+from tidegate.format import ddl, ddl_scope
+from tidegate.format.ddl import ALL, ALTERS, NORMAL, TRIGGER, DdlEvent, TableAfter
+from tidegate.format.ddl_scope import Table
+
+LIMITS = Limits(
+    file_size_bytes=300, flush_interval_s=5.0, round_tables=3, round_bytes=2_000, spool_max_bytes=1 << 20,
+)  # fmt: skip
+SHOP, CREW = 10, 20
+Dispatcher = tuple[int, int]  # table id, span
+
+
+@dataclass(frozen=True)
+class Row:
+    ts: int
+    seq: int
+    owner: Dispatcher
+    logical: int
+    schema_id: int
+    version: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """A DDL, and the tables that it touches at its commit-ts."""
+
+    key: Key
+    receiver: int
+    event: DdlEvent
+    touches: frozenset[int]
+
+    def meets(self, other: Change) -> bool:
+        return bool(self.touches & other.touches)
+
+
+@dataclass
+class Source:
+    """Tables that change; everything that ever happened to them."""
+
+    spans: int
+    tables: dict[int, Table] = field(default_factory=dict)
+    versions: Counter[int] = field(default_factory=Counter)
+    rows: dict[Dispatcher, list[Row]] = field(default_factory=dict)
+    ddls: list[Change] = field(default_factory=list)
+    ts: int = 0
+    seq: int = 0
+    next_id: int = 200
+
+    def __post_init__(self) -> None:
+        for number, schema in ((1, SHOP), (2, SHOP), (3, CREW)):
+            self.tables[number] = Table(schema, f"s{schema}", f"t{number}", number)
+        self.tables[50] = Table(SHOP, "s10", "parted", 50, partitions=(51, 52))
+
+    def write(self, table: Table, part: int, span: int) -> None:
+        """A row, which may share its transaction with the one before."""
+        owner = (table.physical[part % len(table.physical)], span % self.spans)
+        self.seq += 1
+        row = Row(self.ts, self.seq, owner, table.id, table.schema_id, self.versions[table.id])
+        self.rows.setdefault(owner, []).append(row)
+
+    def alter(self, receiver: int, event: DdlEvent | None) -> None:
+        assert event is not None
+        self.ts += 2
+        self.seq += 1
+        change = Change(Key(self.ts, self.seq), receiver, event, self._touches(receiver, event))
+        self.ddls.append(change)
+        self.ts += 1
+
+    def _touches(self, receiver: int, event: DdlEvent) -> frozenset[int]:
+        if not ddl.is_replicated(event.type):
+            return frozenset()
+        ids = {table.table_id for table in event.added}
+        for scope in (event.blocked, event.dropped):
+            if scope is not None and scope.kind == NORMAL:
+                ids |= set(scope.table_ids)
+            elif scope is not None:
+                inside = [t for t in self.tables.values() if scope.kind == ALL or t.schema_id == scope.schema_id]
+                ids |= {TRIGGER, *(number for table in inside for number in table.physical)}
+        if event.blocked is None and event.tables and not event.not_sync:
+            ids.add(receiver)
+        return frozenset(ids)
+
+    def begin(self, table: Table) -> None:
+        self.tables[table.id] = table
+        self.versions[table.id] = self.ts - 1
+
+    def new_id(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+
+# -- DDLs: each takes a source and one of its tables -----------------------------------------------------------------
+
+
+def add_column(source: Source, table: Table) -> None:
+    event = ddl_scope.alter_table(ALTERS["add column"], table, "ALTER TABLE `t` ADD COLUMN `c` INT")
+    source.alter(table.physical[0], event)
+    source.begin(table)
+
+
+def ignored_alter(source: Source, table: Table) -> None:
+    event = ddl_scope.alter_table(ALTERS["add column"], table, "ALTER TABLE `t` ADD COLUMN `c` INT")
+    assert event is not None
+    source.alter(table.physical[0], replace(event, not_sync=True))
+
+
+def create(source: Source, table: Table) -> None:
+    new = replace(table, id=source.new_id(), name=f"t{source.next_id}", partitions=())
+    source.alter(TRIGGER, ddl_scope.create_table(new, "CREATE TABLE `t` (`a` INT)"))
+    source.begin(new)
+
+
+def drop(source: Source, table: Table) -> None:
+    source.alter(TRIGGER, ddl_scope.drop_table(table))
+    del source.tables[table.id]
+
+
+def truncate(source: Source, table: Table) -> None:
+    parts = tuple(source.new_id() for _ in table.partitions)
+    after = replace(table, partitions=parts) if parts else replace(table, id=source.new_id())
+    source.alter(TRIGGER, ddl_scope.truncate_table(table, after, "TRUNCATE TABLE `t`"))
+    del source.tables[table.id]
+    source.begin(after)
+
+
+def rename(source: Source, table: Table) -> None:
+    """To the other database."""
+    schema = SHOP + CREW - table.schema_id
+    after = replace(table, schema_id=schema, schema=f"s{schema}")
+    source.alter(TRIGGER, ddl_scope.rename_table(table, after))
+    source.begin(after)
+
+
+def swap(source: Source, table: Table) -> None:
+    other = source.tables[max(source.tables)]
+    pairs = [(table, replace(table, name=other.name)), (other, replace(other, name=table.name))]
+    source.alter(TRIGGER, ddl_scope.rename_tables(pairs if other.id != table.id else pairs[:1]))
+    for _, after in pairs:
+        source.begin(after)
+
+
+def database(source: Source, table: Table) -> None:
+    source.alter(TRIGGER, ddl_scope.alter_database_charset(table.schema_id, table.schema, "ALTER DATABASE"))
+
+
+def drop_database(source: Source, table: Table) -> None:
+    source.alter(TRIGGER, ddl_scope.drop_database(table.schema_id, table.schema, "DROP DATABASE"))
+    for other in [other for other in source.tables.values() if other.schema_id == table.schema_id]:
+        del source.tables[other.id]
+    create(source, replace(table, schema_id=CREW, schema="s20"))  # so that there always is a table
+
+
+def new_database(source: Source, table: Table) -> None:
+    source.alter(TRIGGER, ddl_scope.create_database(99, "other", "CREATE DATABASE `other`"))
+
+
+def view(source: Source, table: Table) -> None:
+    source.alter(TRIGGER, ddl_scope.create_view(replace(table, id=999, partitions=()), "CREATE VIEW `v` AS SELECT 1"))
+
+
+def without_scope(source: Source, table: Table) -> None:
+    after = TableAfter(table.schema, table.name, table.id)
+    source.alter(table.physical[0], DdlEvent(ALTERS["ttl"], "ALTER TABLE `t` TTL", table.schema_id, tables=(after,)))
+
+
+def sequence(source: Source, table: Table) -> None:
+    source.alter(TRIGGER, DdlEvent(34, "CREATE SEQUENCE `s`", table.schema_id))
+
+
+DDLS: list[Callable[[Source, Table], None]] = [
+    add_column, add_column, ignored_alter, create, drop, truncate, rename, rename, swap, database, database,
+    drop_database, new_database, view, view, without_scope, sequence,
+]  # fmt: skip
+
+
+@dataclass
+class Delivery:
+    """What of the source has been handed out, within what a source owes."""
+
+    source: Source
+    handed: Counter[Dispatcher] = field(default_factory=Counter)
+    ddls: dict[Key, Change] = field(default_factory=dict)
+    resolved: int = 0
+
+    def next_row(self, owner: Dispatcher) -> Row | None:
+        """The next row of a dispatcher, if all DDLs below it that touch it have come."""
+        rows = self.source.rows.get(owner, [])[self.handed[owner] :]
+        if not rows or any(c.key.ts < rows[0].ts and owner[0] in c.touches for c in self.missing()):
+            return None
+        self.handed[owner] += 1
+        return rows[0]
+
+    def missing(self) -> list[Change]:
+        return [change for change in self.source.ddls if change.key not in self.ddls]
+
+    def next_ddl(self, skip: int) -> Change | None:
+        """The next DDL, or a later one: partitions of a source need not keep pace."""
+        missing = self.missing()
+        if not missing:
+            return None
+        change = missing[skip % len(missing)]
+        self.ddls[change.key] = change
+        return change
+
+    def resolvable(self) -> int:
+        left = [rows[self.handed[o]].ts for o, rows in self.source.rows.items() if self.handed[o] < len(rows)]
+        return min([self.source.ts, *left, *(change.key.ts for change in self.missing())]) - 1
+
+
+class DdlMachine(RuleBasedStateMachine):
+    @initialize(spans=st.sampled_from([1, 1, 2]), shared=st.booleans())
+    def start(self, spans: int, shared: bool) -> None:
+        self.source = Source(spans)
+        self.delivery = Delivery(self.source)
+        self.ledger = Ledger(LIMITS, shared_lanes=shared, spans=spans)
+        self.now, self.batch, self.checkpoint = 0.0, 0, 0
+        self.accepted: dict[Dispatcher, list[Row]] = {}
+        self.durable: dict[Dispatcher, int] = {}
+        self.planned: set[tuple[Dispatcher, int]] = set()
+        self.under_way: dict[int, Round] = {}
+        self.writing: list[Write] = []
+        self.written: dict[Key, Write] = {}
+        self.over: set[Key] = set()
+
+    # -- the source ----------------------------------------------------------------------------------------------
+
+    @rule(writes=st.lists(st.tuples(*[st.integers(0, 5)] * 4), min_size=1, max_size=6))
+    def rows_change(self, writes: list[tuple[int, int, int, int]]) -> None:
+        for pick, part, span, same in writes:
+            tables = list(self.source.tables.values())
+            self.source.ts += same > 1 or self.source.ts == 0
+            self.source.write(tables[pick % len(tables)], part, span)
+
+    @rule(change=st.sampled_from(DDLS), pick=st.integers(0, 5))
+    def a_table_is_altered(self, change: Callable[[Source, Table], None], pick: int) -> None:
+        tables = list(self.source.tables.values())
+        if len(tables) > 1 or change is not drop:
+            change(self.source, tables[pick % len(tables)])
+
+    # -- delivery ------------------------------------------------------------------------------------------------
+
+    @rule(picks=st.lists(st.integers(-3, 9), max_size=12), lag=st.integers(0, 3), again=st.integers(0, 9))
+    def a_batch_comes(self, picks: list[int], lag: int, again: int) -> None:
+        """Rows of some dispatchers, DDLs (negative), a resolved mark that may lag; some DDLs and rows come again."""
+        rows: list[Row | None] = []
+        changes: list[Change | None] = []
+        owners = sorted(self.source.rows)
+        for pick in picks:
+            if pick < 0:
+                changes.append(self.delivery.next_ddl(-1 - pick))
+            elif owners:
+                rows.append(self.delivery.next_row(owners[pick % len(owners)]))
+        resolved = self.delivery.resolvable() - lag if lag < 3 else 0
+        repeated = list(self.delivery.ddls.values())[-3:] if again == 7 else []
+        self._accept([row for row in rows if row], [c for c in [*changes, *repeated] if c], resolved, again == 8)
+
+    @rule()
+    def all_comes(self) -> None:
+        changes = self.delivery.missing()
+        self.delivery.ddls.update({change.key: change for change in changes})
+        rows = []
+        for owner in self.source.rows:
+            while (row := self.delivery.next_row(owner)) is not None:
+                rows.append(row)
+        self._accept(rows, changes, self.delivery.resolvable(), again=False)
+
+    def _accept(self, rows: list[Row], changes: list[Change], resolved: int, again: bool) -> None:
+        self.batch += 1
+        self.delivery.resolved = max(self.delivery.resolved, resolved)
+        before = [row for handed in self.accepted.values() for row in handed[-1:]] if again else []
+        items = pa.Table.from_pylist(
+            [_item(row, self.batch, at) for at, row in enumerate([*before, *rows])], schema=ITEMS
+        )
+        ddls = [Ddl(change.key, change.receiver, change.event) for change in changes]
+        found = self.ledger.accept(self.batch, items, self.now, f"end-{self.batch}", max(resolved, 0), ddls)
+        assert (found.items, found.duplicates) == (len(rows), len(before))
+        for row in rows:
+            self.accepted.setdefault(row.owner, []).append(row)
+        self.over.update(change.key for change in changes if not ddl.is_replicated(change.event.type))
+
+    # -- the store -----------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.0, 0.1, 2.0, 6.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def a_round_is_planned(self) -> None:
+        self._plan()
+
+    def _plan(self) -> Round | None:
+        round_ = self.ledger.plan(self.now, 0)
+        if round_ is not None:
+            if round_.attempt == 0:
+                for row in self._rows(round_, np.ones(len(round_), bool)):
+                    self._check_planned(row)
+            self.under_way[round_.id] = round_
+        return round_
+
+    def _check_planned(self, row: Row) -> None:
+        unfinished = [c for key, c in self.delivery.ddls.items() if key not in self.over and key.ts <= row.ts]
+        assert not [c for c in unfinished if row.owner[0] in c.touches], "nothing behind a marker is planned"
+        assert (row.owner, row.seq) not in self.planned
+        self.planned.add((row.owner, row.seq))
+
+    def _rows(self, round_: Round, which: Any) -> list[Row]:
+        queues, slots = self.ledger.queues, round_.slots[np.repeat(which, np.diff(round_.bounds))]
+        ds, numbers = queues.dispatchers, queues.items.dispatcher[slots]
+        owners = zip(ds.table_id[numbers].tolist(), ds.span[numbers].tolist(), strict=True)
+        by_seq = {row.seq: row for rows in self.accepted.values() for row in rows}
+        found = [by_seq[seq] for seq in queues.items.first_seq[slots].tolist()]
+        assert [row.owner for row in found] == list(owners)
+        return found
+
+    @precondition(lambda self: self.under_way)
+    @rule(pick=st.integers(0, 5), most=st.integers(0, 3))
+    def a_round_answers(self, pick: int, most: int) -> None:
+        """In any order; of each lane the first few files have landed, or all (3)."""
+        rounds = sorted(self.under_way)
+        self._answer(self.under_way[rounds[pick % len(rounds)]], most)
+
+    def _answer(self, round_: Round, most: int) -> None:
+        seen, landed = Counter[int](), []
+        for lane in round_.lane.tolist():
+            seen[lane] += 1
+            landed.append(seen[lane] <= most or most == 3)
+        rows = self._rows(round_, np.array(landed))
+        self.ledger.receive(round_, np.array(landed), self.now, 0.1)
+        del self.under_way[round_.id]
+        for row in rows:
+            at = self.durable.get(row.owner, 0)
+            assert self.source.rows[row.owner][at] == row, "rows of a dispatcher land in order"
+            self.durable[row.owner] = at + 1
+
+    @rule()
+    def what_is_due_is_told(self) -> None:
+        self._schema_writes()
+
+    def _schema_writes(self) -> list[Write]:
+        writes = self.ledger.schema_writes(self.now)
+        for write in writes:
+            self._check_written(self.delivery.ddls[write.key], write)
+            self.written[write.key] = write
+        self.writing += writes
+        return writes
+
+    def _check_written(self, change: Change, write: Write) -> None:
+        assert write.key not in self.written, "told once"
+        for owner, rows in self.source.rows.items():
+            if owner[0] in change.touches:
+                below = sum(row.ts < change.key.ts for row in rows)
+                assert self.durable.get(owner, 0) == below, "all below T is durable, nothing above is"
+                assert sum(planned == owner for planned, _ in self.planned) == below
+        earlier = [c for c in self.source.ddls if c.key < change.key and c.key not in self.over]
+        assert not [c for c in earlier if c.meets(change)], "DDLs of one dispatcher in commit-ts order"
+
+    @precondition(lambda self: self.writing)
+    @rule(pick=st.integers(0, 5), repeats=st.integers(1, 2))
+    def a_schema_write_answers(self, pick: int, repeats: int) -> None:
+        """One that fails stays and is tried again; the answer may come twice."""
+        write = self.writing.pop(pick % len(self.writing))
+        over = [block for _ in range(repeats) for block in self.ledger.schema_written(write)]
+        assert [block.key for block in over] == [write.key], "over at once: nothing else holds it up"
+        self.over.add(write.key)
+
+    # -- what must hold ------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_checkpoint_passes_nothing_unfinished(self) -> None:
+        unfinished = [key.ts for key in self.delivery.ddls if key not in self.over]
+        pending = [rows[self.durable.get(o, 0)].ts for o, rows in self.source.rows.items() if self._is_pending(o)]
+        found = self.ledger.checkpoint()
+        self.checkpoint = max(
+            self.checkpoint, min([self.delivery.resolved, *(ts - 1 for ts in [*unfinished, *pending])])
+        )
+        assert found == self.checkpoint
+
+    def _is_pending(self, owner: Dispatcher) -> bool:
+        return self.durable.get(owner, 0) < len(self.accepted.get(owner, ()))
+
+    @invariant()
+    def what_flies_is_counted_once(self) -> None:
+        ds = self.ledger.queues.dispatchers
+        flying = len(self.planned) - sum(self.durable.values())
+        assert int(ds.flying[: ds.size].sum()) == self.ledger.in_flight == flying
+
+    @rule()
+    def the_store_works_for_a_while(self) -> None:
+        """Then nothing is left, or all that is left waits for changes that have not come."""
+        self._run()
+        if not self.ledger.idle:
+            assert self.ledger.only_frozen
+            assert self.ledger.misses_changes
+
+    def _run(self) -> None:
+        for round_ in list(self.under_way.values()):
+            self._answer(round_, 3)
+        idle_steps, most = 0, 20 + 6 * (sum(map(len, self.accepted.values())) + len(self.delivery.ddls))
+        for _ in range(most):
+            self.now += 0.5
+            while self.writing:
+                self.a_schema_write_answers(0, 1)
+            round_ = self._plan()
+            if round_ is not None:
+                self._answer(round_, 3)
+            idle_steps = 0 if self._schema_writes() or round_ is not None else idle_steps + 1
+            if idle_steps > 15:  # longer than any age bound or pause
+                return
+        assert self.ledger.idle, "bounded steps"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "ledger"):
+            return
+        self.ledger.planner.closing = self.batch % 2 == 0
+        self.all_comes()
+        self.ledger.source_ended()
+        self._run()
+        assert self.ledger.idle, "no deadlock"
+        assert self.durable == {owner: len(rows) for owner, rows in self.source.rows.items()}
+        assert self.over == {change.key for change in self.source.ddls}
+        self._check_the_end()
+
+    def _check_the_end(self) -> None:
+        ledger, blocking = self.ledger, self.ledger.blocking
+        ds = ledger.queues.dispatchers
+        assert ledger.spool.held == ledger.planner.planned_bytes == blocking.trigger.pending_acks == 0
+        assert (ds.frozen_ts[: ds.size] == NOTHING_PENDING).all()
+        assert not blocking.maintainer.barriers
+        assert not blocking.maintainer.scheduling
+        assert ledger.checkpoint() == ledger.progress.resolved_ts
+        assert ledger.progress.position == f"end-{self.batch}"
+        for table in self.source.tables.values():
+            for row in [row for number in table.physical for row in self.accepted.get((number, 0), [])[:1]]:
+                number = int(ledger.queues.find(np.array([row.owner[0]]), np.array([0]))[0])
+                assert ds.schema_id[number] == table.schema_id, "a table is in the database that DDLs moved it to"
+
+
+def _item(row: Row, batch: int, at: int) -> dict[str, object]:
+    return {
+        "kind": "rows", "table_id": row.owner[0], "span": row.owner[1], "logical_table_id": row.logical,
+        "schema_id": row.schema_id, "schema_name": f"s{row.schema_id}", "table_name": f"t{row.logical}",
+        "version": row.version, "layout": 7, "first_ts": row.ts, "first_seq": row.seq, "last_ts": row.ts,
+        "last_seq": row.seq, "rows": 1, "tier": 1, "segment": f"{batch}", "offset": 100 * at, "length": 100,
+    }  # fmt: skip
+
+
+TestDdlModel = DdlMachine.TestCase
+TestDdlModel.settings = settings(
+    deadline=None,
+    print_blob=True,
+    max_examples=60,
+    stateful_step_count=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
