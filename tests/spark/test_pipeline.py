@@ -56,7 +56,7 @@ def stopped(handle: Handle) -> None:
 
 
 KINDS = "add-column|drop-column|modify-column|add-index|rename|truncate|drop-create|create-table|drop-table"
-WITH_DDL = f"{SMALL}&ddl=every:300ms,kinds={KINDS};every:2s,kinds=alter-database|create-view"
+WITH_DDL = f"{SMALL}&ddl=every:1s,kinds={KINDS};every:8s,kinds=alter-database|create-view"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.control.barrier import Key
 from tidegate.engine.changefeed import Changefeed
 from tidegate.errors import BadEvents, StoreRefused, TidegateError
 from tidegate.events import DDL
@@ -293,3 +294,50 @@ def test_a_stop_leaves_what_stands_behind_an_unfinished_ddl_for_later(opened: Op
     assert changefeed.land_all(threading.Event()) is False
     assert written(store) == ["shop.t1 schema 0", "shop.t1 data 0 #1"]
     assert changefeed.error is None
+
+
+def test_pass_block_event_returns_when_all_before_the_marker_is_durable(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened()
+    store.begin("unavailable", f"schema_{START_TS + 5}_")
+    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), resolved(9)], "0")
+    land(changefeed)
+    changefeed.pass_block_event(Key(START_TS + 5, 0))
+    assert not [path for path in store.objects if f"schema_{START_TS + 5}_" in path]
+
+
+@pytest.mark.parametrize("end", ["fails", "is closed"])
+def test_whoever_waits_for_a_drain_ends_with_its_cause_and_nothing_is_written(
+    opened: Open, store: MemoryStore, end: str
+) -> None:
+    changefeed = opened()
+    store.begin("unavailable", "/t1/")
+    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), resolved(9)], "0")
+    caught: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            changefeed.pass_block_event(Key(START_TS + 5, 0))
+        except TidegateError as exc:
+            caught.append(exc)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    if end == "fails":
+        changefeed.fail(StoreRefused("the disk is gone"))
+    else:
+        changefeed.close()
+    waiter.join(10)
+    assert ("the disk is gone" if end == "fails" else "was closed before the DDL") in str(caught[0])
+    assert not [line for line in written(store) if "schema 5" in line]
+
+
+@pytest.mark.parametrize("mode", ["enqueue", "flush"])
+def test_what_a_ddl_misses_can_arrive_although_the_wake_would_be_held(opened: Open, mode: str) -> None:
+    changefeed = opened(wake_mode=mode, spool_max_bytes=2_000, file_size_bytes=1_024)
+    rows = [wide(6 + n, version=5) | {"after": [b"%d" % n, b"x" * 900, b"1"]} for n in range(3)]
+    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), *rows, resolved(2)], "0")
+    land(changefeed)
+    changefeed.await_wake(0, 0.0)
+    feed(changefeed, 1, [insert(9, 2), resolved(12)], "1")
+    land(changefeed, 5.0)
+    assert changefeed.ledger.idle

@@ -86,7 +86,7 @@ class Source:
 
     def alter(self, receiver: int, event: DdlEvent | None) -> None:
         assert event is not None
-        self.ts += 2
+        self.ts += 1
         self.seq += 1
         change = Change(Key(self.ts, self.seq), receiver, event, self._touches(receiver, event))
         self.ddls.append(change)
@@ -193,7 +193,8 @@ def sequence(source: Source, table: Table) -> None:
     source.alter(TRIGGER, DdlEvent(34, "CREATE SEQUENCE `s`", table.schema_id))
 
 
-DDLS: list[Callable[[Source, Table], None]] = [
+Alter = Callable[[Source, Table], None]
+DDLS: list[Alter] = [
     add_column, add_column, ignored_alter, create, drop, truncate, rename, rename, swap, database, database,
     drop_database, new_database, view, view, without_scope, sequence,
 ]  # fmt: skip
@@ -242,6 +243,7 @@ class DdlMachine(RuleBasedStateMachine):
         self.now, self.batch, self.checkpoint = 0.0, 0, 0
         self.accepted: dict[Dispatcher, list[Row]] = {}
         self.durable: dict[Dispatcher, int] = {}
+        self.accepted_at: dict[int, float] = {}
         self.planned: set[tuple[Dispatcher, int]] = set()
         self.under_way: dict[int, Round] = {}
         self.writing: list[Write] = []
@@ -250,38 +252,38 @@ class DdlMachine(RuleBasedStateMachine):
 
     # -- the source ----------------------------------------------------------------------------------------------
 
-    @rule(writes=st.lists(st.tuples(*[st.integers(0, 5)] * 4), min_size=1, max_size=6))
-    def rows_change(self, writes: list[tuple[int, int, int, int]]) -> None:
-        for pick, part, span, same in writes:
+    @rule(history=st.lists(st.tuples(*[st.integers(0, 5)] * 4, st.sampled_from(DDLS)), min_size=3, max_size=10))
+    def the_source_goes_on(self, history: list[tuple[int, int, int, int, Alter]]) -> None:
+        """Rows, some in one transaction, and now and then a DDL."""
+        for pick, part, span, kind, alter in history:
             tables = list(self.source.tables.values())
-            self.source.ts += same > 1 or self.source.ts == 0
-            self.source.write(tables[pick % len(tables)], part, span)
-
-    @rule(change=st.sampled_from(DDLS), pick=st.integers(0, 5))
-    def a_table_is_altered(self, change: Callable[[Source, Table], None], pick: int) -> None:
-        tables = list(self.source.tables.values())
-        if len(tables) > 1 or change is not drop:
-            change(self.source, tables[pick % len(tables)])
+            table = tables[pick % len(tables)]
+            if kind == 5 and (len(tables) > 1 or alter is not drop):
+                alter(self.source, table)
+            else:
+                self.source.ts += kind > 0 or self.source.ts == 0
+                self.source.write(table, part, span)
 
     # -- delivery ------------------------------------------------------------------------------------------------
 
-    @rule(picks=st.lists(st.integers(-3, 9), max_size=12), lag=st.integers(0, 3), again=st.integers(0, 9))
-    def a_batch_comes(self, picks: list[int], lag: int, again: int) -> None:
-        """Rows of some dispatchers, DDLs (negative), a resolved mark that may lag; some DDLs and rows come again."""
-        rows: list[Row | None] = []
-        changes: list[Change | None] = []
-        owners = sorted(self.source.rows)
-        for pick in picks:
-            if pick < 0:
-                changes.append(self.delivery.next_ddl(-1 - pick))
-            elif owners:
-                rows.append(self.delivery.next_row(owners[pick % len(owners)]))
-        resolved = self.delivery.resolvable() - lag if lag < 3 else 0
-        repeated = list(self.delivery.ddls.values())[-3:] if again == 7 else []
-        self._accept([row for row in rows if row], [c for c in [*changes, *repeated] if c], resolved, again == 8)
+    @rule(shares=st.lists(st.integers(0, 3), min_size=5, max_size=5), skips=st.lists(st.integers(0, 2), max_size=4),
+          lag=st.integers(0, 3), again=st.integers(0, 9))  # fmt: skip
+    def a_batch_comes(self, shares: list[int], skips: list[int], lag: int, again: int) -> None:
+        """DDLs, some of them early; of each dispatcher a few rows or all (3); a resolved mark that may lag.
 
-    @rule()
-    def all_comes(self) -> None:
+        Now and then DDLs or rows come again.
+        """
+        repeated = list(self.delivery.ddls.values())[-3:] if again in (3, 7) else []
+        changes = [self.delivery.next_ddl(skip) for skip in skips]
+        rows = []
+        for at, owner in enumerate(sorted(self.source.rows)):
+            share = shares[at % len(shares)]
+            found = (self.delivery.next_row(owner) for _ in range(share if share < 3 else 99))
+            rows += [row for row in found if row]
+        resolved = self.delivery.resolvable() - lag if lag < 3 else 0
+        self._accept(rows, [c for c in [*changes, *repeated] if c], resolved, again == 8)
+
+    def _all_comes(self) -> None:
         changes = self.delivery.missing()
         self.delivery.ddls.update({change.key: change for change in changes})
         rows = []
@@ -302,17 +304,20 @@ class DdlMachine(RuleBasedStateMachine):
         assert (found.items, found.duplicates) == (len(rows), len(before))
         for row in rows:
             self.accepted.setdefault(row.owner, []).append(row)
+            self.accepted_at[row.seq] = self.now
         self.over.update(change.key for change in changes if not ddl.is_replicated(change.event.type))
 
     # -- the store -----------------------------------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.0, 0.1, 2.0, 6.0]))
-    def time_passes(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from([0.0, 0.0, 0.1, 2.0, 6.0]))
+    def all_that_is_due_is_planned(self, seconds: float) -> None:
         self.now += seconds
-
-    @rule()
-    def a_round_is_planned(self) -> None:
-        self._plan()
+        self._schema_writes()
+        while self._plan() is not None:
+            pass
+        if not self.ledger.shared_lanes:  # there a queue may also wait for an older version
+            self._check_that_nothing_is_due()
+        self._schema_writes()
 
     def _plan(self) -> Round | None:
         round_ = self.ledger.plan(self.now, 0)
@@ -328,6 +333,24 @@ class DdlMachine(RuleBasedStateMachine):
         assert not [c for c in unfinished if row.owner[0] in c.touches], "nothing behind a marker is planned"
         assert (row.owner, row.seq) not in self.planned
         self.planned.add((row.owner, row.seq))
+
+    def _check_that_nothing_is_due(self) -> None:
+        """No plan means: what may land is younger than the age bound and stands before no marker."""
+        for owner, rows in self.accepted.items():
+            head = next((row for row in rows if (owner, row.seq) not in self.planned), None)
+            if head is None or self._is_busy(owner):
+                continue
+            markers = [
+                key.ts for key, c in self.delivery.ddls.items() if key not in self.over and owner[0] in c.touches
+            ]
+            if all(ts > head.ts for ts in markers):
+                assert not markers, "what stands before a marker lands at once"
+                assert self.now - self.accepted_at[head.seq] < LIMITS.age_bound_s + 1e-6, "by age, nothing is forgotten"
+
+    def _is_busy(self, owner: Dispatcher) -> bool:
+        queues = self.ledger.queues
+        number = queues.find(np.array([owner[0]]), np.array([owner[1]]))
+        return bool(queues.lanes.busy[queues.dispatchers.lane[number]][0])
 
     def _rows(self, round_: Round, which: Any) -> list[Row]:
         queues, slots = self.ledger.queues, round_.slots[np.repeat(which, np.diff(round_.bounds))]
@@ -357,10 +380,6 @@ class DdlMachine(RuleBasedStateMachine):
             at = self.durable.get(row.owner, 0)
             assert self.source.rows[row.owner][at] == row, "rows of a dispatcher land in order"
             self.durable[row.owner] = at + 1
-
-    @rule()
-    def what_is_due_is_told(self) -> None:
-        self._schema_writes()
 
     def _schema_writes(self) -> list[Write]:
         writes = self.ledger.schema_writes(self.now)
@@ -410,9 +429,11 @@ class DdlMachine(RuleBasedStateMachine):
         flying = len(self.planned) - sum(self.durable.values())
         assert int(ds.flying[: ds.size].sum()) == self.ledger.in_flight == flying
 
-    @rule()
-    def the_store_works_for_a_while(self) -> None:
+    @rule(chance=st.integers(0, 3))
+    def the_store_works_for_a_while(self, chance: int) -> None:
         """Then nothing is left, or all that is left waits for changes that have not come."""
+        if chance:
+            return
         self._run()
         if not self.ledger.idle:
             assert self.ledger.only_frozen
@@ -426,10 +447,10 @@ class DdlMachine(RuleBasedStateMachine):
             self.now += 0.5
             while self.writing:
                 self.a_schema_write_answers(0, 1)
-            round_ = self._plan()
-            if round_ is not None:
-                self._answer(round_, 3)
-            idle_steps = 0 if self._schema_writes() or round_ is not None else idle_steps + 1
+            planned = self._plan()
+            if planned is not None:
+                self._answer(planned, 3)
+            idle_steps = 0 if self._schema_writes() or planned is not None else idle_steps + 1
             if idle_steps > 15:  # longer than any age bound or pause
                 return
         assert self.ledger.idle, "bounded steps"
@@ -438,7 +459,7 @@ class DdlMachine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         self.ledger.planner.closing = self.batch % 2 == 0
-        self.all_comes()
+        self._all_comes()
         self.ledger.source_ended()
         self._run()
         assert self.ledger.idle, "no deadlock"
@@ -474,7 +495,7 @@ TestDdlModel = DdlMachine.TestCase
 TestDdlModel.settings = settings(
     deadline=None,
     print_blob=True,
-    max_examples=60,
+    max_examples=100,
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

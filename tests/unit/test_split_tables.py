@@ -176,9 +176,7 @@ def test_a_ddl_waits_until_all_spans_have_drained(opened: Open, store: MemorySto
 def test_a_ddl_that_makes_a_split_table_unsplittable_is_an_error_if_that_is_checked(opened: Open) -> None:
     changefeed = opened(splittable_check=True)
     feed(changefeed, 0, [layout_row(), *rows(1, 21), resolved_row(START_TS + 20)], "0")
-    with pytest.raises(
-        BadEvents, match=r"`ADD UNIQUE` leaves shop.t1 without a primary key or with another unique key"
-    ):
+    with pytest.raises(BadEvents, match=r"`ADD UNIQUE` leaves shop.t1 without a primary key or with another"):
         feed(changefeed, 1, [layout_row(UNIQUE), add_column(50, UNIQUE, "ADD UNIQUE")], "1")
 
 

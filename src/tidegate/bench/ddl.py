@@ -45,7 +45,7 @@ class Parameters:
 
     tables: int = 1_000
     seconds: float = 30.0
-    rate: str = "48MiB"
+    rate: str = "32MiB"
     single: str = "100ms"
     database: str = "10s"
     flush_interval: str = "2s"
@@ -60,7 +60,7 @@ class Parameters:
         query["batch"] = "16KiB"
         query["prepare"] = "false"
         if with_ddl:
-            kinds = "add-column|drop-column|add-index|truncate|rename"
+            kinds = "add-column|drop-column|modify-column|add-index"
             query["ddl"] = f"every:{self.single},kinds={kinds};every:{self.database},kinds=alter-database"
         return f"workload://sysbench?{urlencode(query)}"
 

@@ -121,6 +121,7 @@ class Blocking:
             return None
         if not is_replicated(event.type):
             self.skipped += 1
+            self._done.add(key)
             return None
         wide = event.blocked if event.blocked is not None and event.blocked.kind != NORMAL else None
         members = self._members(event, receiver)
@@ -234,6 +235,12 @@ class Blocking:
         active = np.unique(held).astype(np.int64)
         return np.union1d(active[self._compared(block, active)], block.members)
 
+    def notice(self, block: Block) -> Numbers:
+        """Those that are touched now; the most at once are the ones that the DDL has affected."""
+        touched = self.touched(block)
+        block.affected = max(block.affected, len(touched))
+        return touched
+
     def cut_chunk(self, dispatcher: Numbers, first_ts: Ints, last_ts: Ints) -> tuple[int, int] | None:
         """The position of a chunk that stands on both sides of a marker, which is an error, and the marker's T."""
         all_ts = np.array([key.ts for key in self._order], np.int64)
@@ -282,8 +289,7 @@ class Blocking:
         if block.wide is not None and self._hold(block):
             return []
         if block.left is None:
-            block.left, block.encoded = self.touched(block), now
-            block.affected = len(block.left)
+            block.left, block.encoded = self.notice(block), now
         undrained = self._undrained(block.left, block.ts)
         drained, block.left = block.left[~undrained], block.left[undrained]
         writes = self._report(block, drained) if block.blocking else self._alone(block)

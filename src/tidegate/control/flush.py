@@ -147,10 +147,8 @@ class Planner:
         return found
 
     def released(self, dispatcher: Numbers) -> None:
-        """A DDL is over: what stood behind its marker may be due by size or age, or stands before the next one."""
-        left = dispatcher[self.queues.dispatchers.head[dispatcher] >= 0]
-        self.drain(left)
-        self._renew(left)
+        """A DDL is over: what stood behind its marker may stand before the next; by size or age it is due as before."""
+        self.drain(dispatcher[self.queues.dispatchers.head[dispatcher] >= 0])
 
     def nothing_open(self) -> bool:
         """Whether all that is queued stands behind markers, or in lanes that are busy."""

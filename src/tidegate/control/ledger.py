@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.control.barrier import Key, Write
-from tidegate.control.blocking import Block, Blocking
+from tidegate.control.blocking import WRITING, Block, Blocking
 from tidegate.control.checkpoint import Progress
 from tidegate.control.columns import Ints, Numbers, after_or_equal, group_lasts, group_starts
 from tidegate.control.dispatcher import Queues
@@ -147,8 +147,8 @@ class Ledger:
         self.planner.activated(self.queues.append(slots, grouped), now)
         self.planner.grown(np.unique(grouped))
         if self.blocking.blocks:
-            touched = [grouped, *(self.blocking.touched(block) for block in blocks)]
-            self.planner.drain(np.unique(np.concatenate(touched)))
+            touched = [self.blocking.notice(block) for block in blocks]
+            self.planner.drain(np.unique(np.concatenate([grouped, *touched])))
         self.progress.accepted(batch, len(slots) + len(blocks), end, resolved_ts)
         self.accepted_items += len(slots) + int(empty.sum())
         self.durable_items += int(empty.sum())
@@ -429,6 +429,15 @@ class Ledger:
     def schema_writes(self, now: float) -> list[Write]:
         """The DDLs whose schema files are to be written now; each is told once."""
         return self.blocking.advance(self.progress.resolved_ts, now) if self.blocking.blocks else []
+
+    def has_drained(self, key: Key) -> bool:
+        """Whether all that this DDL touches have acknowledged its marker; a DDL that never came is an error."""
+        block = self.blocking.blocks.get(key)
+        if block is not None:
+            return block.stage == WRITING
+        if not self.blocking.knows(key) and key.ts > self.progress.checkpoint_ts:
+            raise BrokenInvariant(f"no DDL of commit-ts {key.ts}, seq {key.seq} has come, so it cannot drain")
+        return True
 
     def schema_written(self, write: Write) -> list[Block]:
         """A DDL's schema files stand: it is over, and what stood behind its markers goes on."""

@@ -415,10 +415,10 @@ class Changefeed:
         self.metrics.observe("batch_duration_seconds", waited)
 
     def _may_wake(self, batch: int) -> bool:
+        # What a DDL still misses must be able to arrive, whatever waits behind it.
         if self.settings.wake_mode == "flush":
-            return self.ledger.progress.is_durable(batch)
-        # When only frozen bytes are left, what the DDLs still miss must be able to arrive.
-        return self.ledger.spool.may_wake() or self.ledger.only_frozen
+            return self.ledger.progress.is_durable(batch) or self.ledger.misses_changes
+        return self.ledger.spool.may_wake() or self.ledger.misses_changes
 
     def _notice_disk(self) -> None:
         """Free space counts only while the spool holds something: landing an empty one would free nothing."""
@@ -468,11 +468,26 @@ class Changefeed:
             work()
         return work is not None
 
+    def pass_block_event(self, key: Key) -> None:
+        """Return when all that stands before this DDL's markers is durable; nothing of it is written before.
+
+        Raises the cause if the changefeed ends first.
+        """
+        with self._changed:
+            while not self.ledger.has_drained(key):
+                self._raise_error()
+                if self._closed:
+                    raise TidegateError(f"the changefeed was closed before the DDL of commit-ts {key.ts} had drained")
+                self._changed.wait(_WAIT_S)
+            self._raise_error()
+
     def _next_work(self) -> Callable[[], None] | None:
         """Schema files of DDLs first: what waits behind them waits for nothing else."""
         now = self.clock.steady()
-        self._writes.add(self.ledger.schema_writes(now), now)
-        if writes := self._writes.due(now):
+        if fresh := self.ledger.schema_writes(now):
+            self._writes.add(fresh, now)
+            self._changed.notify_all()
+        if writes := self._writes.due(now, self.ledger.planner.closing):
             return partial(self._write_schemas, writes)
         round_ = self._next_round()
         return partial(self._land, round_) if round_ is not None else None

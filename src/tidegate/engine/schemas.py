@@ -26,6 +26,7 @@ from tidegate.settings import Settings
 
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.5, 60.0
 _MOST_AT_ONCE = 100
+_NEVER = float("inf")
 
 
 def read_ddls(items: pa.Table, settings: Settings) -> tuple[list[Ddl], int]:
@@ -60,8 +61,10 @@ class SchemaWrites:
     def add(self, writes: Iterable[Write], now: float) -> None:
         self._waiting.update(dict.fromkeys(writes, now))
 
-    def due(self, now: float) -> list[Write]:
-        """Those to be tried now; they are taken out."""
+    def due(self, now: float, closing: bool) -> list[Write]:
+        """Those to be tried now; they are taken out. Closing waits out no long pause."""
+        most = now + _RETRY_FIRST_S if closing else _NEVER
+        self._waiting = {write: min(at, most) for write, at in self._waiting.items()}
         found = sorted(write for write, at in self._waiting.items() if at <= now)[:_MOST_AT_ONCE]
         for write in found:
             del self._waiting[write]
