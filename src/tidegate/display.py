@@ -8,7 +8,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from tidegate.engine.changefeed import Changefeed, Status
+from tidegate.engine.changefeed import Changefeed
+from tidegate.engine.status import Status
 from tidegate.events import physical_time
 from tidegate.settings import Settings, show_size
 

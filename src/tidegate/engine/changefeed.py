@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Block
 from tidegate.control.flush import Limits, Round
-from tidegate.control.ledger import Ddl, Durable, Ledger
+from tidegate.control.ledger import Durable, Ledger
 from tidegate.control.spool import TIERS
 from tidegate.engine.clock import Clock
 from tidegate.engine.ingest import Floor, IngestJob
@@ -32,8 +32,6 @@ from tidegate.engine.journal import (
     Head,
     Recovered,
     Snapshot,
-    date_of,
-    file_rows,
     floor_of,
     has_journal,
     open_journal,
@@ -41,13 +39,14 @@ from tidegate.engine.journal import (
     table_rows,
 )
 from tidegate.engine.land import LandJob
-from tidegate.engine.rows import ELSEWHERE, ERROR, FILTERED, LANDED, PLANS, REFUSED, ROWS, STALE, UNKNOWN_LAYOUT
+from tidegate.engine.plans import PlanBook
+from tidegate.engine.rows import ELSEWHERE, ERROR, FILTERED, LANDED, REFUSED, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.engine.schemas import SchemaWrites, read_ddls, refuse_unknown_layouts, schema_plans
 from tidegate.engine.segments import HELD, MEMORY_TIER, Places, SpoolDirectory
+from tidegate.engine.status import Status, Totals
 from tidegate.engine.store import Store
 from tidegate.errors import (
     BadEvents,
-    BadSetting,
     BrokenInvariant,
     SpoolError,
     StoreRefused,
@@ -55,12 +54,8 @@ from tidegate.errors import (
     TidegateError,
 )
 from tidegate.events import LAYOUT, RESOLVED, physical_ms
-from tidegate.format import protocol
-from tidegate.format.changes import Selected, TableRules
-from tidegate.format.ddl import DdlEvent, is_splitable
+from tidegate.format.ddl import DdlEvent
 from tidegate.format.layout import METADATA, RESERVED_PREFIX, metadata_text, parse_metadata
-from tidegate.format.spans import dispatcher_id
-from tidegate.format.tables import Layout
 from tidegate.metrics import Metrics
 from tidegate.settings import Settings
 
@@ -70,48 +65,6 @@ METADATA_EVERY_S = 2.0
 _WAIT_S = 0.05  # every wait is short, so that it also ends on stop and on any error
 
 Lander = Callable[[list[dict[str, Any]], LandJob], pa.Table]
-
-
-@dataclass(frozen=True)
-class Status:
-    """A changefeed at one moment, for the display, the report and `handle.status()`."""
-
-    state: str
-    rows_accepted: int
-    bytes_accepted: int
-    rows_landed: int
-    bytes_landed: int
-    files: int
-    reasons: dict[str, int]
-    spool_bytes: int
-    spool_high_mark: int
-    spool_low_mark: int
-    spool_max_bytes: int
-    wake_held: bool
-    checkpoint_ts: int
-    resolved_ts: int
-    lag_s: float
-    active_tables: int
-    queued_items: int
-    in_flight_items: int
-    duplicates: int
-    retrying: dict[str, str]
-    ddls: dict[str, str]  # those that are not over, and what each waits for
-    error: str | None
-
-
-@dataclass
-class _Totals:
-    rows_accepted: int = 0
-    bytes_accepted: int = 0
-    rows_landed: int = 0
-    bytes_landed: int = 0
-    duplicates: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-    size_flushed: list[int] = field(default_factory=list)
-    file_sizes: list[int] = field(default_factory=list)
-    wakes_s: list[float] = field(default_factory=list)
-    drains_s: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -125,7 +78,7 @@ class Changefeed:
     slots: int = 2
     limits: Limits | None = None
     disk_reserve_bytes: int = 512 << 20  # with less free space under the spool no wake goes out
-    totals: _Totals = field(default_factory=_Totals)
+    totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self) -> None:
         s = self.settings
@@ -158,10 +111,7 @@ class Changefeed:
         if found.tables and bool(found.spans) != s.across_nodes:  # files are named otherwise now, and count from 1
             self.ledger.queues.lanes.number[:] = 0
         self.layouts = dict(found.layouts)
-        self._tables = TableRules(s.rules)
-        self._sources: dict[tuple[str, str], tuple[str, str]] = {}  # the table that lands under each target name
-        self._header_bytes: dict[tuple[int, Selected], int] = {}
-        self._parsed: dict[int, Layout] = {}
+        self.book = PlanBook(s, self.ledger, self.layouts, self.open_store)
         self._writes = SchemaWrites()
         self._ddl_failures: dict[Key, str] = {}
         self._unrecorded: dict[int, Round] = {}  # planned, and maybe not in the journal yet
@@ -327,13 +277,13 @@ class Changefeed:
         marks = items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]
         resolved = pc.max(marks).as_py() or 0
         stale, filtered = (pc.sum(items.filter(pc.equal(items["kind"], k))["rows"]).as_py() or 0 for k in _COUNTS)
-        self._refuse_shared_targets(rows)
+        self.book.refuse_shared_targets(rows)
         ddls, left_out = read_ddls(items, self.settings)
         now = self.clock.steady()
         with self._changed:
             self._raise_error()
             refuse_unknown_layouts(ddls, self.layouts)
-            self._refuse_unsplittable(ddls)
+            self.book.refuse_unsplittable(ddls)
             skipped = self.ledger.blocking.skipped
             accepted = self.ledger.accept(batch, rows, now, end, resolved, ddls)
             skipped = self.ledger.blocking.skipped - skipped
@@ -356,35 +306,6 @@ class Changefeed:
         self.metrics.inc("ddl_total", skipped, outcome="skipped")
         self.metrics.inc("rotate_total", sum(not path.endswith("-0.seg") for path in named))
         self._measure()
-
-    def _refuse_unsplittable(self, ddls: list[Ddl]) -> None:
-        """A table that is split must stay so if the user wants it checked."""
-        if self.spans == 1 or not self.settings.splittable_check:
-            return
-        for table, query in ((table, ddl.event.query) for ddl in ddls for table in ddl.event.tables):
-            fits = table.layout is None or is_splitable(self._layout(table.layout))
-            if not fits and self._is_split(table.table_id):
-                raise BadEvents(
-                    f"`{query}` leaves {table.schema}.{table.table} without a primary key or with another unique key, "
-                    "so it cannot stay split (enable-splittable-check): turn the check off, or filter the table out"
-                )
-
-    def _is_split(self, table_id: int) -> bool:
-        """Whether another span than the first has ever got a row."""
-        spans = np.arange(1, self.spans)
-        parts = self.ledger.queues.find(np.full(len(spans), table_id), spans)
-        return bool((self.ledger.queues.dispatchers.accepted_ts[parts[parts >= 0]] >= 0).any())
-
-    def _refuse_shared_targets(self, rows: pa.Table) -> None:
-        """Two tables under one name could not be told apart any more."""
-        if self.settings.rules.routes_nothing:
-            return
-        for name in set(zip(rows["schema_name"].to_pylist(), rows["table_name"].to_pylist(), strict=True)):
-            target = self._tables.target(*name)
-            other = self._sources.setdefault(target, name)
-            if other != name:
-                one, two, both = (".".join(each) for each in (other, name, target))
-                raise BadSetting(f"{one} and {two} are both routed to {both}; give each a target of its own")
 
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""
@@ -497,8 +418,8 @@ class Changefeed:
         started = self.clock.steady()
         with self._lock:
             events = {write.key: self.ledger.blocking.blocks[write.key].event for write in writes}
-            plans = schema_plans(writes, events, self.settings, self._tables, self._layout)
-            job = self._land_job({}, {})
+            plans = schema_plans(writes, events, self.settings, self.book)
+            job = self.book.job({}, {})
         with_files = [plan for plan in plans if plan["files"]]
         receipts = self.run_land(with_files, job).to_pylist() if with_files else []
         answers = {receipt["file"]: receipt for receipt in receipts}
@@ -562,8 +483,8 @@ class Changefeed:
             self._count_landers()
             started = self.clock.steady()
             with self._lock:
-                plans, job = self._plans(round_)
-                files, head = self._files(round_), self._head()
+                plans, job = self.book.plans(round_)
+                files, head = self.book.files(round_), self._head()
             if round_.fresh:
                 self._intend(round_.id, files, head)
             else:
@@ -584,68 +505,6 @@ class Changefeed:
         with self._lock:
             del self._unrecorded[round_id]
         self.metrics.inc("store_requests_total", op="journal")
-
-    def _files(self, round_: Round) -> pa.Table:
-        queues = self.ledger.queues
-        owners = round_.dispatcher.tolist()
-        targets = [self._tables.target(queues.schema_names[n], queues.table_names[n]) for n in owners]
-        heads = np.zeros(len(round_), np.int64)
-        if protocol.has_header(self.settings.encoding):
-            layouts = queues.items.layout[round_.slots[round_.bounds[:-1]]].tolist()
-            heads += [self._head_bytes(owner, key) for owner, key in zip(owners, layouts, strict=True)]
-        return file_rows(round_, self.ledger, targets, [self._dispatcher(owner) for owner in owners], heads)
-
-    def _dispatcher(self, owner: int) -> str:
-        """The id of this dispatcher in names of files; nothing where tables are not split."""
-        if not self.settings.across_nodes:
-            return ""
-        ds = self.ledger.queues.dispatchers
-        return dispatcher_id(self.settings.changefeed_id, int(ds.table_id[owner]), int(ds.span[owner]))
-
-    def _head_bytes(self, owner: int, fingerprint: int) -> int:
-        key = (fingerprint, self._selected(owner, fingerprint))
-        if key not in self._header_bytes:
-            head = protocol.header(self._layout(fingerprint), self.settings.encoding, key[1])
-            self._header_bytes[key] = len(head)
-        return self._header_bytes[key]
-
-    def _layout(self, fingerprint: int) -> Layout:
-        if fingerprint not in self._parsed:
-            self._parsed[fingerprint] = Layout.from_json(self.layouts[fingerprint])
-        return self._parsed[fingerprint]
-
-    def _selected(self, owner: int, fingerprint: int) -> Selected:
-        """The columns of this dispatcher's rows that are written."""
-        if self.settings.rules.selects_everything:
-            return None
-        queues = self.ledger.queues
-        return self._tables.selected(queues.schema_names[owner], queues.table_names[owner], self._layout(fingerprint))
-
-    def _plans(self, round_: Round) -> tuple[list[dict[str, Any]], LandJob]:
-        queues = self.ledger.queues
-        items, ds = queues.items, queues.dispatchers
-        segments = {int(n): self.ledger.spool.path(int(n)) for n in np.unique(items.segment[round_.slots])}
-        plans = []
-        for i in range(len(round_)):
-            slots = round_.slots[round_.bounds[i] : round_.bounds[i + 1]]
-            owner, layout = int(round_.dispatcher[i]), int(items.layout[slots[0]])
-            row = (
-                i, int(round_.lane[i]), *self._tables.target(queues.schema_names[owner], queues.table_names[owner]),
-                int(ds.table_id[owner]), int(ds.logical_id[owner]), self._dispatcher(owner), int(round_.version[i]),
-                int(round_.directory[i]),
-                layout, self._selected(owner, layout), date_of(int(round_.date[i]), self.settings.date_separator),
-                int(round_.number[i]), int(round_.schema[i]), int(round_.bytes[i]), items.segment[slots].tolist(),
-                items.offset[slots].tolist(), items.length[slots].tolist(),
-            )  # fmt: skip
-            plans.append(dict(zip(PLANS.names, row, strict=True)))
-        layouts = {key: self.layouts[key] for key in {plan["layout"] for plan in plans}}
-        return plans, self._land_job(segments, layouts)
-
-    def _land_job(self, segments: dict[int, str], layouts: dict[int, str]) -> LandJob:
-        s = self.settings
-        return LandJob(
-            segments, layouts, self.paths, s.encoding, s.sink_uri, self.open_store, s.worker_count, s.output_column_id
-        )
 
     def _receive(self, round_: Round, receipts: pa.Table, seconds: float) -> None:
         receipts = receipts.sort_by("file")
@@ -734,7 +593,7 @@ class Changefeed:
 
     def _snapshot(self) -> Snapshot:
         with self._lock:
-            planned = [self._files(round_) for round_ in self._unrecorded.values()]
+            planned = [self.book.files(round_) for round_ in self._unrecorded.values()]
             return Snapshot(table_rows(self.ledger), planned, self._head())
 
     def _scribe_loop(self) -> None:

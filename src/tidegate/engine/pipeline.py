@@ -24,12 +24,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate import sources
-from tidegate.engine.changefeed import Changefeed, Status, held_file
+from tidegate.engine.changefeed import Changefeed, held_file
 from tidegate.engine.clock import SystemClock
 from tidegate.engine.ingest import IngestJob, check_schema, ingest, read_splits
 from tidegate.engine.land import LandJob, land
 from tidegate.engine.rows import ITEMS, spark_ddl
 from tidegate.engine.session import check_session
+from tidegate.engine.status import Status
 from tidegate.engine.store import Store, open_store
 from tidegate.errors import TidegateError
 from tidegate.metrics import Metrics

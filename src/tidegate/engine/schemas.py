@@ -6,7 +6,7 @@ failed and may pass is tried again after a pause; DDLs of other tables go on mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +15,12 @@ import pyarrow.compute as pc
 
 from tidegate.control.barrier import Key, Write
 from tidegate.control.ledger import Ddl
+from tidegate.engine.plans import PlanBook
 from tidegate.errors import BadEvents
 from tidegate.events import DDL
-from tidegate.format.changes import TableRules
 from tidegate.format.ddl import DdlEvent
 from tidegate.format.ddl_files import schema_files
 from tidegate.format.ddl_filter import DdlRules
-from tidegate.format.tables import Layout
 from tidegate.settings import Settings
 
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.5, 60.0
@@ -79,18 +78,15 @@ class SchemaWrites:
 
 
 def schema_plans(
-    writes: list[Write],
-    events: Mapping[Key, DdlEvent],
-    settings: Settings,
-    rules: TableRules,
-    layout: Callable[[int], Layout],
+    writes: list[Write], events: Mapping[Key, DdlEvent], settings: Settings, book: PlanBook
 ) -> list[dict[str, Any]]:
     """What a land task is told: the files of each DDL, in order; one without files has an empty list."""
     plans = []
     for at, write in enumerate(writes):
         event = events[write.key]
-        layouts = {table.layout: layout(table.layout) for table in event.tables if table.layout is not None}
-        target = rules.ddl_target
-        files = schema_files(event, write.key.ts, layouts, settings.paths, target, settings.output_column_id)
+        layouts = {table.layout: book.layout(table.layout) for table in event.tables if table.layout is not None}
+        files = schema_files(
+            event, write.key.ts, layouts, settings.paths, book.rules.ddl_target, settings.output_column_id
+        )
         plans.append({"file": at, "lane": at, "files": [tuple(file) for file in files]})
     return plans

@@ -1,0 +1,139 @@
+"""What land tasks are told about a round's files, and what the journal records of them.
+
+Everything here follows from the settings, the layouts and the ledger; whoever calls holds the changefeed's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.control.flush import Round
+from tidegate.control.ledger import Ddl, Ledger
+from tidegate.engine.journal import date_of, file_rows
+from tidegate.engine.land import LandJob
+from tidegate.engine.rows import PLANS
+from tidegate.engine.store import Store
+from tidegate.errors import BadEvents, BadSetting
+from tidegate.format import protocol
+from tidegate.format.changes import Selected, TableRules
+from tidegate.format.ddl import is_splitable
+from tidegate.format.spans import dispatcher_id
+from tidegate.format.tables import Layout
+from tidegate.settings import Settings
+
+
+@dataclass
+class PlanBook:
+    settings: Settings
+    ledger: Ledger
+    layouts: dict[int, str]  # shared with the changefeed, which adds to it
+    open_store: Callable[[str], Store]
+    _sources: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # who lands under each target name
+    _header_bytes: dict[tuple[int, Selected], int] = field(default_factory=dict)
+    _parsed: dict[int, Layout] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rules = TableRules(self.settings.rules)
+
+    def files(self, round_: Round) -> pa.Table:
+        queues = self.ledger.queues
+        owners = round_.dispatcher.tolist()
+        targets = [self.rules.target(queues.schema_names[n], queues.table_names[n]) for n in owners]
+        heads = np.zeros(len(round_), np.int64)
+        if protocol.has_header(self.settings.encoding):
+            layouts = queues.items.layout[round_.slots[round_.bounds[:-1]]].tolist()
+            heads += [self._head_bytes(owner, key) for owner, key in zip(owners, layouts, strict=True)]
+        return file_rows(round_, self.ledger, targets, [self._dispatcher(owner) for owner in owners], heads)
+
+    def _dispatcher(self, owner: int) -> str:
+        """The id of this dispatcher in names of files; nothing where tables are not split."""
+        if not self.settings.across_nodes:
+            return ""
+        ds = self.ledger.queues.dispatchers
+        return dispatcher_id(self.settings.changefeed_id, int(ds.table_id[owner]), int(ds.span[owner]))
+
+    def _head_bytes(self, owner: int, fingerprint: int) -> int:
+        key = (fingerprint, self._selected(owner, fingerprint))
+        if key not in self._header_bytes:
+            head = protocol.header(self.layout(fingerprint), self.settings.encoding, key[1])
+            self._header_bytes[key] = len(head)
+        return self._header_bytes[key]
+
+    def layout(self, fingerprint: int) -> Layout:
+        if fingerprint not in self._parsed:
+            self._parsed[fingerprint] = Layout.from_json(self.layouts[fingerprint])
+        return self._parsed[fingerprint]
+
+    def _selected(self, owner: int, fingerprint: int) -> Selected:
+        """The columns of this dispatcher's rows that are written."""
+        if self.settings.rules.selects_everything:
+            return None
+        queues = self.ledger.queues
+        return self.rules.selected(queues.schema_names[owner], queues.table_names[owner], self.layout(fingerprint))
+
+    def plans(self, round_: Round) -> tuple[list[dict[str, Any]], LandJob]:
+        queues = self.ledger.queues
+        items, ds = queues.items, queues.dispatchers
+        segments = {int(n): self.ledger.spool.path(int(n)) for n in np.unique(items.segment[round_.slots])}
+        plans = []
+        for i in range(len(round_)):
+            slots = round_.slots[round_.bounds[i] : round_.bounds[i + 1]]
+            owner, layout = int(round_.dispatcher[i]), int(items.layout[slots[0]])
+            row = (
+                i, int(round_.lane[i]), *self.rules.target(queues.schema_names[owner], queues.table_names[owner]),
+                int(ds.table_id[owner]), int(ds.logical_id[owner]), self._dispatcher(owner), int(round_.version[i]),
+                int(round_.directory[i]),
+                layout, self._selected(owner, layout), date_of(int(round_.date[i]), self.settings.date_separator),
+                int(round_.number[i]), int(round_.schema[i]), int(round_.bytes[i]), items.segment[slots].tolist(),
+                items.offset[slots].tolist(), items.length[slots].tolist(),
+            )  # fmt: skip
+            plans.append(dict(zip(PLANS.names, row, strict=True)))
+        layouts = {key: self.layouts[key] for key in {plan["layout"] for plan in plans}}
+        return plans, self.job(segments, layouts)
+
+    def job(self, segments: dict[int, str], layouts: dict[int, str]) -> LandJob:
+        s = self.settings
+        return LandJob(
+            segments,
+            layouts,
+            self.settings.paths,
+            s.encoding,
+            s.sink_uri,
+            self.open_store,
+            s.worker_count,
+            s.output_column_id,
+        )
+
+    def refuse_unsplittable(self, ddls: list[Ddl]) -> None:
+        """A table that is split must stay so if the user wants it checked."""
+        if self.ledger.spans == 1 or not self.settings.splittable_check:
+            return
+        for table, query in ((table, ddl.event.query) for ddl in ddls for table in ddl.event.tables):
+            fits = table.layout is None or is_splitable(self.layout(table.layout))
+            if not fits and self._is_split(table.table_id):
+                raise BadEvents(
+                    f"`{query}` leaves {table.schema}.{table.table} without a primary key or with another unique key, "
+                    "so it cannot stay split (enable-splittable-check): turn the check off, or filter the table out"
+                )
+
+    def _is_split(self, table_id: int) -> bool:
+        """Whether another span than the first has ever got a row."""
+        spans = np.arange(1, self.ledger.spans)
+        parts = self.ledger.queues.find(np.full(len(spans), table_id), spans)
+        return bool((self.ledger.queues.dispatchers.accepted_ts[parts[parts >= 0]] >= 0).any())
+
+    def refuse_shared_targets(self, rows: pa.Table) -> None:
+        """Two tables under one name could not be told apart any more."""
+        if self.settings.rules.routes_nothing:
+            return
+        for name in set(zip(rows["schema_name"].to_pylist(), rows["table_name"].to_pylist(), strict=True)):
+            target = self.rules.target(*name)
+            other = self._sources.setdefault(target, name)
+            if other != name:
+                one, two, both = (".".join(each) for each in (other, name, target))
+                raise BadSetting(f"{one} and {two} are both routed to {both}; give each a target of its own")
