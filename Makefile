@@ -25,9 +25,11 @@ check: setup ## ruff and mypy --strict
 	@$(BIN)/ruff format --check src tests examples
 	@$(BIN)/mypy
 
-test: setup ## all tests (and the checks before them)
+test: setup ## all tests (and the checks before them); those without Spark run beside the others
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/pytest -q
+	@$(BIN)/pytest -q tests/unit >$(VENV)/unit-tests.log 2>&1 & unit=$$!; \
+	  $(BIN)/pytest -q tests/spark tests/e2e; with_spark=$$?; \
+	  wait $$unit; without=$$?; cat $(VENV)/unit-tests.log; exit $$((with_spark || without))
 
 test-unit: setup ## the tests without Spark, in seconds
 	@$(BIN)/pytest -q tests/unit
