@@ -25,11 +25,11 @@ check: setup ## ruff and mypy --strict
 	@$(BIN)/ruff format --check src tests examples
 	@$(BIN)/mypy
 
-test: setup ## all tests (and the checks before them); those without Spark run beside the others
+test: setup ## all tests (and the checks before them), in two halves side by side
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/pytest -q tests/unit >$(VENV)/unit-tests.log 2>&1 & unit=$$!; \
-	  $(BIN)/pytest -q tests/spark tests/e2e; with_spark=$$?; \
-	  wait $$unit; without=$$?; cat $(VENV)/unit-tests.log; exit $$((with_spark || without))
+	@$(BIN)/pytest -q tests/e2e tests/unit >$(VENV)/tests.log 2>&1 & other=$$!; \
+	  $(BIN)/pytest -q tests/spark; first=$$?; \
+	  wait $$other; second=$$?; cat $(VENV)/tests.log; exit $$((first || second))
 
 test-unit: setup ## the tests without Spark, in seconds
 	@$(BIN)/pytest -q tests/unit
