@@ -35,23 +35,6 @@ _SQL_TYPES = dict.fromkeys(_TEXTS, _CLOB) | {
     "enum": _INTEGER,
     "set": _BIT,
 }
-_LENGTHS = {
-    "bit": 1,
-    "tinyint": 4,
-    "smallint": 6,
-    "mediumint": 9,
-    "int": 11,
-    "bigint": 20,
-    "float": 12,
-    "double": 22,
-    "decimal": 10,
-    "year": 4,
-    "char": 1,
-    "varchar": 5,
-    "var_string": 5,
-}
-_NARROWER_UNSIGNED = ("tinyint", "smallint", "mediumint", "int")
-_BINARY_NAMES = {"char": "binary", "varchar": "varbinary"} | {text: text[:-4] + "blob" for text in _TEXTS}
 _IN_ELEMENTS = str.maketrans({"'": "''", "\0": "\\0", "\n": "\\n", "\r": "\\r"})
 
 
@@ -80,20 +63,16 @@ def large_sql_type(column: Column) -> Large | None:
 
 
 def mysql_type(column: Column) -> str:
-    return _name(column) + _flags(column)
+    return column.type_name + _flags(column)
 
 
 def full_mysql_type(column: Column) -> str:
     """The type with its length, as content-compatible lines show it."""
-    return _name(column) + _length(column) + _flags(column)
+    return column.type_name + _length(column) + _flags(column)
 
 
 def _is_unsigned(column: Column) -> bool:
     return (column.unsigned or column.zerofill) and column.type not in ("bit", "year")
-
-
-def _name(column: Column) -> str:
-    return _BINARY_NAMES.get(column.type, column.type) if column.binary else column.type
 
 
 def _flags(column: Column) -> str:
@@ -103,7 +82,7 @@ def _flags(column: Column) -> str:
 
 
 def _length(column: Column) -> str:
-    length = column.flen if column.flen is not None else _default_length(column)
+    length = column.length
     match column.type:
         case "decimal":
             return f"({length},{column.decimals or 0})"
@@ -116,9 +95,4 @@ def _length(column: Column) -> str:
         case "vector":
             return f"({column.flen})" if column.flen is not None else ""
         case kind:
-            return f"({length})" if kind in _LENGTHS else ""
-
-
-def _default_length(column: Column) -> int | None:
-    length = _LENGTHS.get(column.type)
-    return length - 1 if length and _is_unsigned(column) and column.type in _NARROWER_UNSIGNED else length
+            return "" if length is None or kind in _TEXTS else f"({length})"

@@ -88,6 +88,20 @@ class Column:
         return self.type not in _UNQUOTED
 
     @property
+    def type_name(self) -> str:
+        """The lower-case name that users know: `varbinary` for a binary `varchar`."""
+        return _BINARY_NAMES.get(self.type, self.type) if self.binary else self.type
+
+    @property
+    def length(self) -> int | None:
+        """The declared length, or the one that TiDB gives the type by itself; None for a type without one."""
+        default = _DEFAULT_FLEN.get(self.type)
+        if default is None or self.flen is not None:
+            return None if default is None else self.flen
+        # No sign needs one place less; only BIGINT keeps its 20, which its largest unsigned value fills.
+        return default - ((self.unsigned or self.zerofill) and self.type in _INTEGERS[:-1])
+
+    @property
     def is_bytes(self) -> bool:
         """Whether the value is raw bytes: BINARY, VARBINARY and the BLOBs."""
         return self.binary and self.type in _STRINGS
@@ -210,7 +224,7 @@ def _column_object(column: Column, output_column_id: bool) -> dict[str, object]:
         "ColumnName": column.name,
         "ColumnType": _type_name(column),
         "ColumnDefault": column.default,
-        "ColumnPrecision": _precision(column),
+        "ColumnPrecision": None if column.length is None else str(column.length),
         "ColumnScale": _scale(column),
         "ColumnNullable": None if column.nullable else "false",
         "ColumnIsPk": "true" if column.pk else None,
@@ -220,19 +234,7 @@ def _column_object(column: Column, output_column_id: bool) -> dict[str, object]:
 
 
 def _type_name(column: Column) -> str:
-    name = _BINARY_NAMES.get(column.type, column.type) if column.binary else column.type
-    return name.upper() + (" UNSIGNED" if column.unsigned or column.zerofill else "")
-
-
-def _precision(column: Column) -> str | None:
-    flen = _DEFAULT_FLEN.get(column.type)
-    if flen is None:
-        return None
-    if column.flen is not None:
-        return str(column.flen)
-    # No sign needs one place less; only BIGINT keeps its 20, which its largest unsigned value fills.
-    narrower = (column.unsigned or column.zerofill) and column.type in _INTEGERS[:-1]
-    return str(flen - narrower)
+    return column.type_name.upper() + (" UNSIGNED" if column.unsigned or column.zerofill else "")
 
 
 def _scale(column: Column) -> str | None:
