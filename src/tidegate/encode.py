@@ -193,10 +193,7 @@ def _events(document: Document) -> pa.RecordBatch:
 
 def _target(document: Document, settings: Settings) -> tuple[str, str]:
     """The names on storage."""
-    rules = settings.rules
-    if not document.table:
-        return rules.routes.target(document.schema, "")
-    return TableRules(rules).target(document.schema, document.table)
+    return TableRules(settings.rules).ddl_target(document.schema, document.table)
 
 
 def schema_text(document: Document, settings: Settings) -> str:

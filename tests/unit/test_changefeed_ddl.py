@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +35,6 @@ from tidegate.testing import (
     change,
     feed,
     layout_row,
-    open_changefeed,
     resolved_row,
 )
 
@@ -69,28 +67,6 @@ def wide(ts: int, number: int = 1, version: int = 0) -> Row:
 
 
 LAYOUTS = [layout_row(), layout_row(WIDE)]
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def opened(store: MemoryStore, tmp_path: Path) -> Iterator[Open]:
-    made: list[Changefeed] = []
-
-    def make(**settings: Any) -> Changefeed:
-        if made:
-            made[-1].fail(TidegateError("killed"))
-            made[-1].close()
-        made.append(open_changefeed(store, tmp_path / "spool", FakeClock(), **settings))
-        return made[-1]
-
-    yield make
-    for changefeed in made:
-        changefeed.fail(TidegateError("the test is over"))
-        changefeed.close()
 
 
 def land(changefeed: Changefeed, seconds: float = 0.0) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tidegate.engine.changefeed import Changefeed
-from tidegate.errors import BadSetting, TidegateError
+from tidegate.errors import BadSetting
 from tidegate.format.csv import CsvOptions
 from tidegate.format.layout import PathOptions, parse_data_path
 from tidegate.format.rules import ColumnSelector, ColumnSelectors, Route, Routes, Rules, TableFilter
@@ -23,33 +22,10 @@ from tidegate.testing import (
     feed,
     landed_lines,
     layout_row,
-    open_changefeed,
     resolved_row,
 )
 
 Open = Callable[..., Changefeed]
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def opened(store: MemoryStore, tmp_path: Path) -> Iterator[Open]:
-    made: list[Changefeed] = []
-
-    def make(**settings: Any) -> Changefeed:
-        if made:
-            made[-1].fail(TidegateError("killed"))
-            made[-1].close()
-        made.append(open_changefeed(store, tmp_path / "spool", FakeClock(), **settings))
-        return made[-1]
-
-    yield make
-    for changefeed in made:
-        changefeed.fail(TidegateError("the test is over"))
-        changefeed.close()
 
 
 def land_due(changefeed: Changefeed) -> None:

@@ -8,11 +8,15 @@ import pytest
 
 from tidegate.format import ddl, ddl_scope
 from tidegate.format.ddl import ACTIONS, ALTERS, DdlEvent, TableAfter
-from tidegate.format.ddl_filter import kept_ddl
+from tidegate.format.ddl_filter import DdlRules
 from tidegate.format.ddl_scope import RenameIntoFilter, Table
 from tidegate.format.rules import EventFilter, EventFilters, Rules, TableFilter
 
 KEEPS_ALL = Rules()
+
+
+def kept_ddl(event: DdlEvent, rules: Rules) -> DdlEvent | None:
+    return DdlRules(rules).kept(event)
 
 
 def keeping(*rules: str) -> Rules:

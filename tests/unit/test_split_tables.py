@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.changefeed import Changefeed
-from tidegate.errors import BadEvents, TidegateError
+from tidegate.errors import BadEvents
 from tidegate.events import DDL
 from tidegate.format.csv import CsvOptions
 from tidegate.format.ddl import ALTERS
@@ -23,13 +22,11 @@ from tidegate.format.tables import Column, Layout
 from tidegate.testing import (
     SHAPE,
     START_TS,
-    FakeClock,
     MemoryStore,
     change,
     events_batch,
     feed,
     layout_row,
-    open_changefeed,
     resolved_row,
 )
 
@@ -39,26 +36,10 @@ UNIQUE = Layout(SHAPE.columns, unique_keys=(("v",),))
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def opened(store: MemoryStore, tmp_path: Path) -> Iterator[Open]:
-    made: list[Changefeed] = []
-
-    def make(**settings: Any) -> Changefeed:
-        if made:
-            made[-1].fail(TidegateError("killed"))
-            made[-1].close()
-        chosen = {"across_nodes": True, "split_spans": 4, "csv": CsvOptions(include_commit_ts=True), **settings}
-        made.append(open_changefeed(store, tmp_path / "spool", FakeClock(), **chosen))
-        return made[-1]
-
-    yield make
-    for changefeed in made:
-        changefeed.fail(TidegateError("the test is over"))
-        changefeed.close()
+def opened(opened: Open) -> Open:
+    """Opens changefeeds whose tables are split."""
+    split = {"across_nodes": True, "split_spans": 4, "csv": CsvOptions(include_commit_ts=True)}
+    return lambda **settings: opened(**(split | settings))
 
 
 def land(changefeed: Changefeed, seconds: float = 5.0) -> None:
@@ -200,7 +181,7 @@ def test_the_number_of_spans_changes_only_when_nothing_is_ahead_of_the_checkpoin
     land(first)
     first.write_progress()
     second = opened(split_spans=7)
-    assert second.spans == (7 if clean else 4)
+    assert second.ledger.spans == (7 if clean else 4)
     feed(second, 0, [layout_row(), *rows(1, 41), resolved_row(START_TS + 40)], "1")
     land(second)
     assert sorted(int(row) for span in lines(store).values() for row in span) == list(range(1, 41))

@@ -104,8 +104,8 @@ class Changefeed:
             self._refuse_foreign_objects()
         self.store.prepare()
         self.journal, found = open_journal(self.store, self.paths)
-        self.spans = self._agreed_spans(found)
-        self.ledger = Ledger(limits, not s.partition_separator and not s.table_id_as_path, self.spans)
+        shared_lanes = not s.partition_separator and not s.table_id_as_path
+        self.ledger = Ledger(limits, shared_lanes, self._agreed_spans(found))
         _ = self.ledger.blocking.trigger_number  # made now: among a million tables it would take a moment
         restore(self.ledger, found)
         if found.tables and bool(found.spans) != s.across_nodes:  # files are named otherwise now, and count from 1
@@ -197,7 +197,7 @@ class Changefeed:
         """Nothing more can land: all has, or what is left stands behind a DDL that misses changes still to come."""
         if self.ledger.idle:
             return True
-        self._writes.add(self.ledger.schema_writes(self.clock.steady()), self.clock.steady())
+        self._collect_writes(self.clock.steady())
         return self.ledger.only_frozen
 
     def close(self) -> None:
@@ -244,7 +244,7 @@ class Changefeed:
             ordering=s.ordering,
             rules=s.rules,
             split_updates=not s.output_raw_change_event or s.across_nodes,
-            spans=self.spans,
+            spans=self.ledger.spans,
             cuts=cuts,
         )
 
@@ -405,17 +405,20 @@ class Changefeed:
     def _next_work(self) -> Callable[[], None] | None:
         """Schema files of DDLs first: what waits behind them waits for nothing else."""
         now = self.clock.steady()
-        if fresh := self.ledger.schema_writes(now):
-            self._writes.add(fresh, now)
-            self._changed.notify_all()
+        self._collect_writes(now)
         if writes := self._writes.due(now, self.ledger.planner.closing):
             return partial(self._write_schemas, writes)
         round_ = self._next_round()
         return partial(self._land, round_) if round_ is not None else None
 
+    def _collect_writes(self, now: float) -> None:
+        """The DDLs that have drained since the last look; who waits for a drain, or for work, goes on."""
+        if fresh := self.ledger.schema_writes(now):
+            self._writes.add(fresh, now)
+            self._changed.notify_all()
+
     def _write_schemas(self, writes: list[Write]) -> None:
         """The schema files of these DDLs, in one land job; one that has none is over at once."""
-        started = self.clock.steady()
         with self._lock:
             events = {write.key: self.ledger.blocking.blocks[write.key].event for write in writes}
             plans = schema_plans(writes, events, self.settings, self.book)
@@ -429,10 +432,9 @@ class Changefeed:
                 self._schema_written(write, bool(plan["files"]))
             else:
                 self._schema_failed(write, events[write.key], answer)
-        for name, column in _SCHEMA_DURATIONS.items():
-            self.metrics.observe_many(name, np.array([answer[column] for answer in receipts], float))
+        seconds = np.array([answer["schema_write_s"] for answer in receipts], float)
+        self.metrics.observe_many("schema_write_duration_seconds", seconds)
         self.metrics.inc("store_requests_total", sum(answer["requests"] for answer in receipts), op="land")
-        log.debug("%d DDLs written in %.3f s", len(writes), self.clock.steady() - started)
 
     def _schema_written(self, write: Write, has_files: bool) -> None:
         with self._changed:
@@ -512,8 +514,10 @@ class Changefeed:
         if len(landed) != len(round_):
             raise BrokenInvariant(f"round {round_.id} has {len(round_)} files but {len(landed)} receipts")
         with self._changed:
-            self._note_failures(round_, receipts, landed)
-            durable = self.ledger.receive(round_, landed, self.clock.steady(), seconds, _elsewhere(round_, receipts))
+            elsewhere = _elsewhere(round_, receipts)
+            failed = ~landed & ~np.isin(round_.lane, list(elsewhere))
+            self._note_failures(round_, receipts, landed, failed)
+            durable = self.ledger.receive(round_, landed, self.clock.steady(), seconds, elsewhere)
             # In the same breath: a snapshot must not see the one without the other.
             self.journal.confirm(round_.plan[landed].tolist())
             self.journal.withdraw(durable.withdrawn)
@@ -527,14 +531,13 @@ class Changefeed:
         self._measure()
         self._stop_if_refused(round_, receipts)
 
-    def _note_failures(self, round_: Round, receipts: pa.Table, landed: Any) -> None:
+    def _note_failures(self, round_: Round, receipts: pa.Table, landed: Any, failed: Any) -> None:
         """The status names a table from its first failure until it lands."""
         errors = receipts["error"].to_pylist()
         if self._failures:
             for owner in round_.dispatcher[landed].tolist():
                 self._failures.pop(owner, None)
-        settling = np.isin(round_.lane, list(_elsewhere(round_, receipts)))
-        for i in np.flatnonzero(~landed & ~settling).tolist():
+        for i in np.flatnonzero(failed).tolist():
             owner = int(round_.dispatcher[i])
             if errors[i] and owner not in self._failures:
                 log.warning("landing %s failed, will try again: %s", self.ledger.queues.name(owner), errors[i])
@@ -584,7 +587,7 @@ class Changefeed:
         progress = self.ledger.progress
         layouts = {str(key): text for key, text in self.layouts.items()}
         noted = self.journal.noted()
-        spans = self.spans if self.settings.across_nodes else 0
+        spans = self.ledger.spans if self.settings.across_nodes else 0
         return Head(progress.checkpoint_ts, progress.position, layouts, *noted, spans=spans)
 
     def compact(self) -> None:
@@ -667,8 +670,8 @@ class Changefeed:
     def _waits_for(self, block: Block) -> str:
         if block.key in self._ddl_failures:
             return self._ddl_failures[block.key]
-        if block.waits_for:
-            return f"the DDL of commit-ts {min(block.waits_for).ts}"
+        if before := [key for key in block.waits_for if key in self.ledger.blocking.blocks]:
+            return f"the DDL of commit-ts {min(before).ts}"
         if block.left is None:
             return "changes before it"
         return f"{len(block.left)} tables to land" if len(block.left) else block.stage
@@ -710,7 +713,6 @@ class Changefeed:
 
 
 _COUNTS = (STALE, FILTERED)
-_SCHEMA_DURATIONS = {"schema_write_duration_seconds": "schema_write_s"}
 _DURATIONS = {
     "data_write_duration_seconds": "data_s",
     "index_write_duration_seconds": "index_s",

@@ -31,6 +31,8 @@ _NEVER = float("inf")
 def read_ddls(items: pa.Table, settings: Settings) -> tuple[list[Ddl], int]:
     """The DDLs among the items that the filter leaves, and how many it does not."""
     rows = items.filter(pc.equal(items["kind"], DDL)).select(["first_ts", "first_seq", "table_id", "text"])
+    if not rows.num_rows:  # by far the most batches
+        return [], 0
     found: list[Ddl] = []
     rules = DdlRules(settings.rules)
     for row in rows.to_pylist():

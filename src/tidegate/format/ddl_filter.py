@@ -104,10 +104,6 @@ class DdlRules:
         return left if left is not None and left.tables and not left.not_sync else None
 
 
-def kept_ddl(event: DdlEvent, rules: Rules) -> DdlEvent | None:
-    return DdlRules(rules).kept(event)
-
-
 def _ignoring(of: EventFilter, filters: EventFilters) -> _Ignoring:
     texts = tuple(go_regex(text, case_sensitive=False) for text in of.ignore_sql)
     return _Ignoring(TablePatterns(of.matcher, filters.case_sensitive), frozenset(of.ignore_event), texts)
