@@ -292,7 +292,10 @@ def _stop_spark(spark: Any) -> None:
 def _verify(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     report = verify(
-        arguments.source, settings, open_store(settings.sink_uri), progress=lambda text: print(text, flush=True)
+        arguments.source,
+        settings,
+        open_store(settings.sink_uri, settings.access),
+        progress=lambda text: print(text, flush=True),
     )
     for key, value in asdict(report).items():
         print(f"  {key:<22} {value:.1f}" if isinstance(value, float) else f"  {key:<22} {value}")

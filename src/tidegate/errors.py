@@ -6,8 +6,10 @@ TidegateError
 │   └── BadEvents         the events break their contract: wrong schema, NULL name, wrong value (exit code 1)
 ├── LandingError          something could not be put on storage
 │   ├── StoreUnavailable  may pass: the driver plans it again (retry = True)
-│   └── StoreRefused      will not pass by itself: rights, names, an object with other content
-├── SpoolError            the spool's directory is full, gone or held by another changefeed
+│   └── StoreRefused      will not pass by itself: rights, names; somebody must change something
+│       └── StoreConflict an object with other content stands where one was to be created
+├── SpoolError            the spool's directory is held by another changefeed or cannot be made
+│   └── SpoolLost         the spool is full or gone: a new start replays what it held (retry = True)
 ├── VerifyError           what stands on storage is not what the source says
 └── BrokenInvariant       a bug in Tidegate: stop rather than guess
 """
@@ -44,8 +46,16 @@ class StoreRefused(LandingError):
     pass
 
 
+class StoreConflict(StoreRefused):
+    pass
+
+
 class SpoolError(TidegateError):
     pass
+
+
+class SpoolLost(SpoolError):
+    retry = True
 
 
 class VerifyError(TidegateError):

@@ -28,7 +28,7 @@ from tidegate.format.rules import ColumnSelectors, EventFilters, Routes, Rules, 
 from tidegate.option_layers import config_layer, merged, override_layer, uri_layer
 from tidegate.option_text import duration_s, show_duration, show_size, size_bytes
 from tidegate.options import OPTIONS
-from tidegate.sink_uri import SCHEMES, changefeed_id, redacted, split_sink_uri
+from tidegate.sink_uri import NO_ACCESS, SCHEMES, Access, changefeed_id, redacted, split_sink_uri
 
 __all__ = [
     "OPTIONS",
@@ -40,6 +40,7 @@ __all__ = [
     "load_settings",
     "read_config",
     "redacted",
+    "shape",
     "show_duration",
     "show_size",
     "size_bytes",
@@ -87,6 +88,7 @@ class Settings:
     wake_mode: str = "enqueue"
     encoder_ordering: str = "per-table"
     dispatcher_share: float = 1 / 8
+    access: Access = NO_ACCESS
     notes: tuple[str, ...] = ()
 
     @property
@@ -223,6 +225,19 @@ def effective(settings: Settings) -> list[tuple[str, str]]:
         if not option.alias and option.only in ("", settings.protocol)
     ]
     return [("sink", redacted(settings.sink_uri)), *shown]
+
+
+_SHAPING = (
+    "protocol", "date-separator", "file-index-digit", "enable-partition-separator", "use-table-id-as-path",
+    "output-column-id", "terminator",
+)  # fmt: skip
+
+
+def shape(settings: Settings) -> dict[str, str]:
+    """The options that shape paths and bytes: what a reader of one prefix may expect never to change."""
+    return {
+        key: value for key, value in effective(settings) if key in _SHAPING or (key in OPTIONS and OPTIONS[key].only)
+    }
 
 
 def _value(settings: Settings, name: str) -> Any:

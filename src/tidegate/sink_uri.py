@@ -7,11 +7,22 @@ import hashlib
 import os
 import posixpath
 import re
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote
 
 from tidegate.errors import BadSetting
 
 SCHEMES = ("file", "noop")
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a remote store is reached: keys of the sink URI with their values. Holds secrets, so it is never printed."""
+
+    keys: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+NO_ACCESS = Access()
 _REMOTE_SCHEMES = ("s3", "gs", "gcs", "azblob", "azure")
 
 

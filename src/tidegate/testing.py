@@ -19,6 +19,7 @@ What a store can be told to do with a call:
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -38,7 +39,7 @@ from tidegate.engine.ingest import ingest
 from tidegate.engine.land import LandJob, land
 from tidegate.engine.rows import ITEMS
 from tidegate.engine.store import Beat, FileStore, Slice, Store
-from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
+from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
 from tidegate.events import EVENTS, INSERT, LAYOUT, RESOLVED, tso
 from tidegate.format.csv import CsvOptions
 from tidegate.format.csv_decode import Line, decode
@@ -46,6 +47,7 @@ from tidegate.format.layout import PathOptions, data_path, parse_index_path, par
 from tidegate.format.tables import Column, Layout
 from tidegate.metrics import Metrics
 from tidegate.settings import Settings
+from tidegate.sink_uri import NO_ACCESS, Access
 
 OK, REFUSE, UNAVAILABLE, LOST, HANG, LATE, SLOW = "ok", "refuse", "unavailable", "lost", "hang", "late", "slow"
 WORDS = (OK, REFUSE, UNAVAILABLE, LOST)  # what a script may say
@@ -116,7 +118,9 @@ class MemoryStore:
             with self._lock:
                 found = self.objects.setdefault(path, data)
             if len(found) != len(data):
-                raise StoreRefused(f"{path} exists with {len(found)} bytes where {len(data)} were to be written")
+                raise StoreConflict(f"{path} exists with {len(found)} bytes where {len(data)} were to be written")
+            if found != data:
+                raise StoreConflict(f"{path} exists with other content than the {len(data)} bytes to be written")
 
         self._write("create", path, act)
 
@@ -130,8 +134,26 @@ class MemoryStore:
     def put(self, path: str, data: bytes) -> None:
         self._write("put", path, lambda: self.objects.__setitem__(path, data))
 
+    def swap(self, path: str, data: bytes, tag: str) -> bool:
+        def act() -> bool:
+            with self._lock:
+                found = self.objects.get(path)
+                if (_tag(found) if found is not None else "") != tag:
+                    return False
+                self.objects[path] = data
+                return True
+
+        return self._write("swap", path, act)
+
     def get(self, path: str) -> bytes | None:
         return self._read("get", path, lambda: self.objects.get(path))
+
+    def get_tagged(self, path: str) -> tuple[bytes, str] | None:
+        found = self.get(path)
+        return (found, _tag(found)) if found is not None else None
+
+    def modified(self, path: str) -> float | None:
+        return self._read("modified", path, lambda: time.time() if path in self.objects else None)
 
     def get_range(self, path: str, offset: int, length: int) -> bytes | None:
         data = self.get(path)
@@ -174,7 +196,7 @@ class FaultyFileStore:
 
     control: str
 
-    def __call__(self, sink_uri: str) -> Store:
+    def __call__(self, sink_uri: str, access: Access = NO_ACCESS) -> Store:
         return _SteeredStore(Path(unquote(urlsplit(sink_uri).path)), Path(self.control))
 
     def begin(self, fault: str, part: str = "", seconds: float = 0.0) -> None:
@@ -210,6 +232,9 @@ class _SteeredStore(FileStore):
 
     def put(self, path: str, data: bytes) -> None:
         self._steer("put", path, lambda: FileStore.put(self, path, data))
+
+    def swap(self, path: str, data: bytes, tag: str) -> bool:
+        return self._steer("swap", path, lambda: FileStore.swap(self, path, data, tag))
 
     def get(self, path: str) -> bytes | None:
         return self._steer("get", path, lambda: FileStore.get(self, path))
@@ -284,12 +309,19 @@ def _text(file: Path) -> str:
         return ""
 
 
+def _tag(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
 def _read_slice(piece: Slice, beat: Beat) -> bytes:
     segment, offset, length = piece
     beat(length)
-    with open(segment, "rb") as file:
-        file.seek(offset)
-        return file.read(length)
+    try:
+        with open(segment, "rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except OSError as exc:
+        raise SpoolLost(f"cannot read the spool segment {segment}: {exc.strerror}") from exc
 
 
 # -- changes ---------------------------------------------------------------------------------------------------------
@@ -370,7 +402,7 @@ def open_changefeed(
         **{"sink_uri": "file:///sink", "scheme": "file", "changefeed_id": "tiny", **settings}, spool_dir=str(spool_dir)
     )
     lander, metrics = in_process_lander(stall_s), Metrics(chosen.changefeed_id)
-    return Changefeed(chosen, store, lambda _: store, clock or FakeClock(), metrics, lander, slots=2)
+    return Changefeed(chosen, store, lambda *_: store, clock or FakeClock(), metrics, lander, slots=2)
 
 
 def feed(changefeed: Changefeed, batch: int, rows: Iterable[dict[str, Any]], end: str | None = None) -> None:

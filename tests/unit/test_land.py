@@ -16,6 +16,7 @@ from tidegate.engine.store import Store
 from tidegate.format.csv import CsvOptions
 from tidegate.format.layout import PathOptions
 from tidegate.format.tables import CHECK, SETTLED, WRITE, Layout, schema_checksum, schema_file_text
+from tidegate.sink_uri import NO_ACCESS
 from tidegate.testing import SHAPE, MemoryStore, landed_lines
 
 VERSION, DATE = 437, "2026-01-31"
@@ -47,11 +48,13 @@ def plan(file: int, table: int = 1, number: int = 1, schema: int = SETTLED, **ch
 def job(tmp_path: Path) -> LandJob:
     (tmp_path / "0-0-0-0.seg").write_bytes(LINE * 10)
     segments, layouts = {0: str(tmp_path / "0-0-0-0.seg")}, {SHAPE.fingerprint: SHAPE.to_json()}
-    return LandJob(segments, layouts, PathOptions(), CsvOptions(), "memory://", lambda _: MemoryStore(), stall_s=0.3)
+    return LandJob(
+        segments, layouts, PathOptions(), CsvOptions(), "memory://", NO_ACCESS, lambda *_: MemoryStore(), stall_s=0.3
+    )
 
 
 def run(job: LandJob, store: Store, *plans: Plan) -> list[Receipt]:
-    receipts = land(plans, replace(job, open_store=lambda _: store))
+    receipts = land(plans, replace(job, open_store=lambda *_: store))
     return sorted(receipts.to_pylist(), key=lambda receipt: receipt["file"])
 
 

@@ -121,7 +121,12 @@ class Feed:
     def check(self) -> Report:
         """Compare what stands on the sink with a replay of the source; VerifyError names what is wrong."""
         settings = self.settings
-        return verify(self.source, settings, open_store(settings.sink_uri), progress=lambda text: say(f"  {text}"))
+        return verify(
+            self.source,
+            settings,
+            open_store(settings.sink_uri, settings.access),
+            progress=lambda text: say(f"  {text}"),
+        )
 
 
 def _attend(handle: Handle, seconds: float | None, watch: Watch | None) -> None:

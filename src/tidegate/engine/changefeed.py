@@ -44,7 +44,7 @@ from tidegate.engine.rows import ELSEWHERE, ERROR, FILTERED, LANDED, REFUSED, RO
 from tidegate.engine.schemas import SchemaWrites, read_ddls, refuse_unknown_layouts, schema_plans
 from tidegate.engine.segments import HELD, MEMORY_TIER, Places, SpoolDirectory
 from tidegate.engine.status import Status, Totals
-from tidegate.engine.store import Store
+from tidegate.engine.store import Store, StoreOpener
 from tidegate.errors import (
     BadEvents,
     BrokenInvariant,
@@ -57,7 +57,7 @@ from tidegate.events import LAYOUT, RESOLVED, physical_ms
 from tidegate.format.ddl import DdlEvent
 from tidegate.format.layout import METADATA, RESERVED_PREFIX, metadata_text, parse_metadata
 from tidegate.metrics import Metrics
-from tidegate.settings import Settings
+from tidegate.settings import Settings, shape
 
 log = logging.getLogger("tidegate")
 
@@ -71,7 +71,7 @@ Lander = Callable[[list[dict[str, Any]], LandJob], pa.Table]
 class Changefeed:
     settings: Settings
     store: Store
-    open_store: Callable[[str], Store]
+    open_store: StoreOpener
     clock: Clock
     metrics: Metrics
     run_land: Lander
@@ -588,7 +588,7 @@ class Changefeed:
         layouts = {str(key): text for key, text in self.layouts.items()}
         noted = self.journal.noted()
         spans = self.ledger.spans if self.settings.across_nodes else 0
-        return Head(progress.checkpoint_ts, progress.position, layouts, *noted, spans=spans)
+        return Head(progress.checkpoint_ts, progress.position, layouts, *noted, spans=spans, shape=shape(self.settings))
 
     def compact(self) -> None:
         """Replace the journal's entries by a snapshot of the ledger."""

@@ -90,6 +90,7 @@ class Head:
     withdrawn: list[int] = field(default_factory=list)
     takeover: bool = False
     spans: int = 0  # dispatchers of a split table; 0 where file names carry no dispatcher
+    shape: dict[str, str] = field(default_factory=dict)  # options that shape paths and bytes
 
 
 @dataclass(frozen=True)
@@ -232,12 +233,26 @@ class Recovered:
     position: str | None = None
     layouts: dict[int, str] = field(default_factory=dict)
     spans: int = 0
+    shape: dict[str, str] = field(default_factory=dict)
     tables: list[pa.Table] = field(default_factory=list)  # a snapshot, then files in order, all durable
     adopted: int = 0
 
 
 def open_journal(store: Store, options: paths.PathOptions) -> tuple[Journal, Recovered]:
     """Read what is there, adopt what landed unconfirmed, and take over by creating the next entry."""
+    journal, found, pending = _read_all(store)
+    # Whoever wrote before is fenced off from here on.
+    journal.record(Head(found.checkpoint_ts, found.position, {}, takeover=True, spans=found.spans, shape=found.shape))
+    _adopt(store, options, found, list(pending.values()))
+    return journal, found
+
+
+def read_journal(store: Store) -> Recovered | None:
+    """What the journal says, without taking over; None if there is none."""
+    return _read_all(store)[1] if has_journal(store) else None
+
+
+def _read_all(store: Store) -> tuple[Journal, Recovered, dict[int, pa.Table]]:
     names = sorted(path for path, _ in store.list(_FOLDER))
     entries = [path for path in names if path.endswith(_ENTRY)]
     snapshots = [path for path in names if path.endswith(_SNAPSHOT)]
@@ -251,10 +266,7 @@ def open_journal(store: Store, options: paths.PathOptions) -> tuple[Journal, Rec
             journal.number = _number_of(path)
             if _read_entry(store, path, found, pending):
                 journal.takeovers.add(journal.number)
-    # Whoever wrote before is fenced off from here on.
-    journal.record(Head(found.checkpoint_ts, found.position, {}, takeover=True, spans=found.spans))
-    _adopt(store, options, found, list(pending.values()))
-    return journal, found
+    return journal, found, pending
 
 
 def floor_of(ledger: Ledger) -> Floor | None:
@@ -368,6 +380,7 @@ def _head_json(head: Head) -> dict[str, Any]:
         "withdrawn": head.withdrawn,
         "takeover": head.takeover,
         "spans": head.spans,
+        "shape": head.shape,
     }
 
 
@@ -407,7 +420,7 @@ def _read(store: Store, path: str) -> pa.Table:
 def _apply_head(head: dict[str, Any], found: Recovered) -> None:
     found.checkpoint_ts = max(found.checkpoint_ts, head["checkpoint-ts"])
     found.position = head["position"] if head["position"] is not None else found.position
-    found.spans = head["spans"]
+    found.spans, found.shape = head["spans"], head["shape"]
     found.layouts.update({int(key): text for key, text in head["layouts"].items()})
 
 

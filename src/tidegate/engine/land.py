@@ -18,9 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.engine.rows import ELSEWHERE, LANDED, RECEIPTS, REFUSED, UNFINISHED
-from tidegate.engine.store import Store
+from tidegate.engine.store import Store, StoreOpener
 from tidegate.errors import StoreRefused, TidegateError
 from tidegate.format import layout, protocol, tables
+from tidegate.sink_uri import Access
 
 _BYTES_PER_S = 10 << 20
 _POLL_S = 0.1
@@ -34,7 +35,8 @@ class LandJob:
     paths: layout.PathOptions
     encoding: protocol.Encoding
     sink_uri: str
-    open_store: Callable[[str], Store]
+    access: Access
+    open_store: StoreOpener
     worker_count: int = 16
     output_column_id: bool = False
     stall_s: float = 2.0
@@ -145,7 +147,7 @@ class _Crew:
 
 def land(plans: Sequence[dict[str, Any]], job: LandJob) -> pa.RecordBatch:
     """Land the files of one round; one receipt for each."""
-    store = job.open_store(job.sink_uri)
+    store = job.open_store(job.sink_uri, job.access)
     lanes = _lanes(plans, job)
     crew = _Crew(lambda lane: _land_lane(lane, store, job))
     crew.left = len(lanes)

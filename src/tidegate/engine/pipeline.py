@@ -31,7 +31,7 @@ from tidegate.engine.land import LandJob, land
 from tidegate.engine.rows import ITEMS, spark_ddl
 from tidegate.engine.session import check_session
 from tidegate.engine.status import Status
-from tidegate.engine.store import Store, open_store
+from tidegate.engine.store import StoreOpener, open_store
 from tidegate.errors import TidegateError
 from tidegate.metrics import Metrics
 from tidegate.settings import Settings, load_settings
@@ -85,7 +85,7 @@ def start_source(
     settings: Settings,
     *,
     metrics_addr: str | None = None,
-    store_opener: Callable[[str], Store] = open_store,
+    store_opener: StoreOpener = open_store,
 ) -> Handle:
     """Land a source of ours (`workload://...`, `parquet:...`), which executors read in place."""
     spark = _active_session()
@@ -130,7 +130,7 @@ def start(
     *,
     metrics_addr: str | None = None,
     finite: bool = False,
-    store_opener: Callable[[str], Store] = open_store,
+    store_opener: StoreOpener = open_store,
     backlog: Callable[[str], int | None] | None = None,
 ) -> Handle:
     """Like `write_stream`, from settings that were read already; fails at once if the session or sink does not suit."""
@@ -157,7 +157,7 @@ class Handle:
     settings: Settings
     slots: int
     finite: bool
-    store_opener: Callable[[str], Store]
+    store_opener: StoreOpener
     backlog: Callable[[str], int | None] | None = None
     metrics: Metrics = field(init=False)
     restarts: int = 0
@@ -212,7 +212,7 @@ class Handle:
         return ended
 
     def _start_run(self) -> _Run:
-        store = self.store_opener(self.settings.sink_uri)
+        store = self.store_opener(self.settings.sink_uri, self.settings.access)
         lander = _lander(self.spark)
         changefeed = Changefeed(
             self.settings, store, self.store_opener, SystemClock(), self.metrics, lander, self.slots

@@ -5,7 +5,6 @@ Everything here follows from the settings, the layouts and the ledger; whoever c
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,7 @@ from tidegate.control.ledger import Ddl, Ledger
 from tidegate.engine.journal import date_of, file_rows
 from tidegate.engine.land import LandJob
 from tidegate.engine.rows import PLANS
-from tidegate.engine.store import Store
+from tidegate.engine.store import StoreOpener
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.format import protocol
 from tidegate.format.changes import Selected, TableRules
@@ -32,7 +31,7 @@ class PlanBook:
     settings: Settings
     ledger: Ledger
     layouts: dict[int, str]  # shared with the changefeed, which adds to it
-    open_store: Callable[[str], Store]
+    open_store: StoreOpener
     _sources: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # who lands under each target name
     _header_bytes: dict[tuple[int, Selected], int] = field(default_factory=dict)
     _parsed: dict[int, Layout] = field(default_factory=dict)
@@ -104,6 +103,7 @@ class PlanBook:
             self.settings.paths,
             s.encoding,
             s.sink_uri,
+            s.access,
             self.open_store,
             s.worker_count,
             s.output_column_id,

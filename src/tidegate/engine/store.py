@@ -1,14 +1,18 @@
-"""The only door for bytes on the sink. `file://` and `noop://` for now.
+"""The only door for bytes on the sink.
 
 Promises: a created object is complete or not there at all, and is never overwritten by another create; a create that
-finds an object of the same size takes it as its own lost answer, one of another size is refused; temporary files live
-under one reserved directory that no reader looks at. Library errors become ours here, sorted by what to do next.
+finds an object with the same bytes takes it as its own lost answer, any other is a conflict; `swap` replaces an object
+only if it is still the one that was read; temporary files live under one reserved directory that no reader looks at.
+Library errors become ours here, sorted by what to do next.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import filecmp
+import hashlib
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +20,9 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from tidegate.errors import BadSetting, LandingError, StoreRefused, StoreUnavailable
+from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format.layout import RESERVED_PREFIX
+from tidegate.sink_uri import NO_ACCESS, Access
 
 Slice = tuple[str, int, int]  # spool segment, offset, length
 Beat = Callable[[int], None]  # called before each operation with its bytes: progress, and the place to be cancelled
@@ -39,12 +44,24 @@ class Store(Protocol):
     def put(self, path: str, data: bytes) -> None:
         """A small object, replacing what is there."""
 
+    def swap(self, path: str, data: bytes, tag: str) -> bool:
+        """Replace a small object if it is still the one that `get_tagged` gave `tag` for; "" is for one to be made.
+
+        False if another stands there, or none. A process that was paused cannot set back what others wrote since.
+        """
+
     def get(self, path: str) -> bytes | None: ...
+
+    def get_tagged(self, path: str) -> tuple[bytes, str] | None:
+        """A small object, and the tag that says which one it was."""
 
     def get_range(self, path: str, offset: int, length: int) -> bytes | None:
         """Up to `length` bytes from `offset` on."""
 
     def size(self, path: str) -> int | None: ...
+
+    def modified(self, path: str) -> float | None:
+        """When the object was written, in seconds since 1970 by the store's own clock."""
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         """(path, size) of everything below a directory, in name order."""
@@ -55,7 +72,10 @@ class Store(Protocol):
         """Make the sink ready and remove what a killed process left half-written."""
 
 
-def open_store(sink_uri: str) -> Store:
+StoreOpener = Callable[[str, Access], Store]
+
+
+def open_store(sink_uri: str, access: Access = NO_ACCESS) -> Store:
     """`open_store("file:///data/cdc")`."""
     parts = urlsplit(sink_uri)
     if parts.scheme == "file":
@@ -71,6 +91,7 @@ class FileStore:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._temp = root / RESERVED_PREFIX / "tmp"
+        self._lock = root / RESERVED_PREFIX / "lock"
 
     def prepare(self) -> None:
         with _sorted_errors(str(self._root)):
@@ -86,8 +107,11 @@ class FileStore:
                     file.write(head)
                 _copy_slices(file.fileno(), slices, beat)
             beat(0)
-            if not self._link(temp, path) and (found := self._size(path)) != size:
-                raise StoreRefused(f"{path} exists with {found} bytes where {size} were to be written")
+            if not self._link(temp, path):
+                if (found := self._size(path)) != size:
+                    raise StoreConflict(f"{path} exists with {found} bytes where {size} were to be written")
+                if not filecmp.cmp(temp, self._path(path), shallow=False):
+                    raise StoreConflict(f"{path} exists with other content than the {size} bytes to be written")
 
     def create_bytes(self, path: str, data: bytes) -> bool:
         with _sorted_errors(path), self._temporary() as temp:
@@ -104,12 +128,29 @@ class FileStore:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(temp, target)
 
+    def swap(self, path: str, data: bytes, tag: str) -> bool:
+        with _sorted_errors(path), self._temporary() as temp:
+            temp.write_bytes(data)
+            if not tag:
+                return self._link(temp, path)
+            with open(self._lock, "wb") as lock:  # whoever is paused in here keeps the others out until it is ended
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                found = self.get_tagged(path)
+                if found is None or found[1] != tag:
+                    return False
+                os.replace(temp, self._path(path))
+                return True
+
     def get(self, path: str) -> bytes | None:
         with _sorted_errors(path):
             try:
                 return self._path(path).read_bytes()
             except FileNotFoundError:
                 return None
+
+    def get_tagged(self, path: str) -> tuple[bytes, str] | None:
+        data = self.get(path)
+        return (data, hashlib.blake2b(data, digest_size=16).hexdigest()) if data is not None else None
 
     def get_range(self, path: str, offset: int, length: int) -> bytes | None:
         with _sorted_errors(path):
@@ -122,6 +163,13 @@ class FileStore:
     def size(self, path: str) -> int | None:
         with _sorted_errors(path):
             return self._size(path)
+
+    def modified(self, path: str) -> float | None:
+        with _sorted_errors(path):
+            try:
+                return self._path(path).stat().st_mtime
+            except FileNotFoundError:
+                return None
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         with _sorted_errors(prefix):
@@ -186,7 +234,16 @@ class NoopStore:
     def put(self, path: str, data: bytes) -> None:
         pass
 
+    def swap(self, path: str, data: bytes, tag: str) -> bool:
+        return True
+
     def get(self, path: str) -> bytes | None:
+        return None
+
+    def get_tagged(self, path: str) -> tuple[bytes, str] | None:
+        return None
+
+    def modified(self, path: str) -> float | None:
         return None
 
     def get_range(self, path: str, offset: int, length: int) -> bytes | None:
@@ -226,9 +283,7 @@ def _open_segment(segment: str) -> int:
     try:
         return os.open(segment, os.O_RDONLY)
     except OSError as exc:
-        raise StoreRefused(
-            f"cannot read the spool segment {segment}: {exc.strerror}; start again, what it held is replayed"
-        ) from exc
+        raise SpoolLost(f"cannot read the spool segment {segment}: {exc.strerror}; what it held is replayed") from exc
 
 
 def _copy(source: int, target: int, offset: int, length: int, beat: Beat) -> None:
@@ -237,7 +292,7 @@ def _copy(source: int, target: int, offset: int, length: int, beat: Beat) -> Non
         beat(step)
         done = _copy_step(source, target, offset, step)
         if not done:
-            raise StoreRefused(f"a spool segment ends {length} bytes too early; start again, what it held is replayed")
+            raise SpoolLost(f"a spool segment ends {length} bytes too early; what it held is replayed")
         offset, length = offset + done, length - done
 
 
@@ -254,7 +309,7 @@ def _copy_step(source: int, target: int, offset: int, length: int) -> int:
 def _sorted_errors(path: str) -> Iterator[None]:
     try:
         yield
-    except LandingError:
+    except TidegateError:
         raise
     except OSError as exc:
         kind = StoreRefused if exc.errno in _REFUSED else StoreUnavailable
