@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup run check test test-unit test-spark bench clean
+.PHONY: help setup servers run check test test-unit test-spark bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -17,6 +17,9 @@ $(STAMP): pyproject.toml
 	@bash scripts/make-venv.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
+servers: setup ## the emulators that tests run against and that are no Python packages
+	@bash scripts/ensure-azurite.sh "$(VENV)/azurite"
+
 run: setup ## 30 s of the built-in workload through Spark into ./out
 	@$(BIN)/tidegate run --source "workload://sysbench?tables=10&rows=1000000&seed=1" --sink "file://$(CURDIR)/out" --duration 30s
 
@@ -25,13 +28,13 @@ check: setup ## ruff and mypy --strict
 	@$(BIN)/ruff format --check src tests examples
 	@$(BIN)/mypy
 
-test: setup ## all tests (and the checks before them), in two halves side by side
+test: servers ## all tests (and the checks before them), in two halves side by side
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/pytest -q tests/e2e tests/unit >$(VENV)/tests.log 2>&1 & other=$$!; \
 	  $(BIN)/pytest -q tests/spark; first=$$?; \
 	  wait $$other; second=$$?; cat $(VENV)/tests.log; exit $$((first || second))
 
-test-unit: setup ## the tests without Spark, in seconds
+test-unit: servers ## the tests without Spark, in seconds
 	@$(BIN)/pytest -q tests/unit
 
 test-spark: setup ## the tests with a real Spark session

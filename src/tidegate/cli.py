@@ -1,4 +1,7 @@
-"""The command line: `tidegate run`, `verify`, `encode`, `bench`. Exit code 2 for usage, 1 for failure, else 0."""
+"""The command line: `tidegate run`, `check`, `verify`, `encode`, `bench`. Exit code: 2 usage, 1 failure, else 0.
+
+What needs Spark or the benchmarks is imported by the verb that uses it: `check` would take twice as long otherwise.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate import __version__
-from tidegate.bench import BENCHMARKS, run_bench
-from tidegate.display import Display, summary
+from tidegate.check import OK, PROBLEM, WARNING, preflight
 from tidegate.encode import data_bytes, paths, read_document, schema_text
-from tidegate.engine.clock import now_ms
-from tidegate.engine.pipeline import Handle, start_source
-from tidegate.engine.session import local_session
+from tidegate.engine.clock import SystemClock, now_ms
 from tidegate.engine.store import open_store
 from tidegate.errors import BadSetting, TidegateError, UsageError
 from tidegate.settings import Settings, duration_s, effective, load_settings, read_config, redacted
-from tidegate.sources import open_source
-from tidegate.verify import verify
+
+if TYPE_CHECKING:
+    from tidegate.engine.pipeline import Handle
 
 _EXAMPLES = """examples:
   tidegate run --source "workload://sysbench?tables=10&rows=1000000" --sink file:///tmp/out --duration 30s
@@ -37,10 +38,20 @@ _RUN_EXAMPLES = """examples:
   tidegate run --source "workload://sysbench?tables=10&seed=1" --sink "file:///tmp/out?flush-interval=2s" --duration 1m
   tidegate run changefeed.toml --source parquet:/data/events --sink file:///tmp/out --report report.json
   tidegate run --source "workload://sysbench?tables=1000" --sink file:///tmp/out --metrics-addr 127.0.0.1:9100
+  tidegate run --source parquet:/data/events --sink "s3://lake/cdc?region=eu-west-1"    (credentials: docs/storage.md)
 
 Options of the changefeed stand in CONFIG.toml, in the sink URI (?file-size=16MiB&flush-interval=2s), or here as
 --option KEY=VALUE; later ones win. SIGINT or SIGTERM stops reading, lands what is spooled and writes the checkpoint; a
 second one leaves at once.
+"""
+_CHECK_EXAMPLES = """Looks at the sink, the options and the spool before a changefeed starts, and says what is wrong and
+what to do about it. What it writes it removes again; a changefeed that runs on the sink is not disturbed.
+
+examples:
+  tidegate check file:///data/cdc
+  tidegate check "file:///data/cdc?protocol=canal-json" changefeed.toml --spool-dir /data/spool
+
+Exit code 1 if there is a problem, 0 if there are at most warnings.
 """
 _ENCODE_EXAMPLES = """The table and its changes come as JSON from standard input, and the bytes go to standard output.
 
@@ -58,7 +69,7 @@ docs/encode.md describes the input.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = _parser()
+    parser = _parser(sys.argv[1:] if argv is None else argv)
     arguments, rest = parser.parse_known_args(argv)
     if rest and arguments.run is not _bench:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -77,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return result
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="tidegate",
@@ -96,6 +107,17 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--metrics-addr", metavar="HOST:PORT", help="serve Prometheus metrics (loopback by default)")
     run.add_argument("--slots", type=int, metavar="N", help="Spark task slots (default: the cores, at least 2)")
     run.set_defaults(run=_run)
+
+    look = verbs.add_parser(
+        "check",
+        help="look whether a changefeed can start on a sink",
+        epilog=_CHECK_EXAMPLES,
+        formatter_class=formatter,
+    )
+    look.add_argument("sink", metavar="SINK", help="the sink URI, with options as ?key=value")
+    look.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
+    _add_changefeed(look)
+    look.set_defaults(run=_check)
 
     check = verbs.add_parser(
         "verify",
@@ -128,16 +150,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     encode.set_defaults(run=_encode)
 
+    names, listed = _benchmarks() if "bench" in words else ("", "")
     bench = verbs.add_parser(
         "bench",
         help="measure, and check what was measured",
-        epilog="benchmarks:\n"
-        + "".join(f"  {name:<12} {entry.help}\n" for name, entry in BENCHMARKS.items())
-        + "\nA benchmark has parameters of its own, given as --NAME VALUE; an unknown one is answered with the known.\n"
-        + "\nexample:\n  tidegate bench throughput --protocol canal-json --json throughput.json\n",
+        epilog=f"benchmarks:\n{listed}"
+        "\nA benchmark has parameters of its own, given as --NAME VALUE; an unknown one is answered with the known.\n"
+        "\nexample:\n  tidegate bench throughput --protocol canal-json --json throughput.json\n",
         formatter_class=formatter,
     )
-    bench.add_argument("name", metavar="NAME", help="which benchmark: " + ", ".join(BENCHMARKS))
+    bench.add_argument("name", metavar="NAME", help=f"which benchmark: {names}")
     bench.add_argument("--json", metavar="FILE", help="write name and figures as JSON")
     bench.add_argument(
         "--data-dir",
@@ -156,11 +178,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _benchmarks() -> tuple[str, str]:
+    """Their names in a row, and a line of help for each."""
+    from tidegate.bench import BENCHMARKS
+
+    return ", ".join(BENCHMARKS), "".join(f"  {name:<12} {entry.help}\n" for name, entry in BENCHMARKS.items())
+
+
 def _add_ends(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", required=True, metavar="URI", help="workload://sysbench?... or parquet:DIR")
     parser.add_argument(
-        "--sink", required=True, metavar="URI", help="file:///absolute/path, with options as ?key=value"
+        "--sink",
+        required=True,
+        metavar="URI",
+        help="file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix, "
+        "with options as ?key=value",
     )
+    _add_changefeed(parser)
+
+
+def _add_changefeed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--changefeed-id", metavar="ID", help="name of the changefeed (default: from the sink URI)")
     parser.add_argument(
         "--spool-dir", metavar="DIR", help="directory of the spool (default: under the system's temporary directory)"
@@ -205,6 +242,10 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from tidegate.engine.pipeline import start_source
+    from tidegate.engine.session import local_session
+    from tidegate.sources import open_source
+
     settings = _settings(arguments)
     duration = _duration(arguments.duration)
     open_source(arguments.source, ordering=settings.ordering, wake_mode=settings.wake_mode)  # refuse early
@@ -216,6 +257,22 @@ def _run(arguments: argparse.Namespace) -> int:
         return _attend(handle, settings, duration, arguments)
     finally:
         _stop_spark(spark)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    print(f"tidegate check {redacted(arguments.sink)}")
+    for note in settings.notes:
+        print(f"  note: {note}")
+    found = {OK: 0, WARNING: 0, PROBLEM: 0}
+    for line in preflight(settings, open_store(settings.sink_uri, settings.access), SystemClock()):
+        found[line.verdict] += 1
+        print(f"  {line.verdict:<8} {line.name:<12} {line.sentence}", flush=True)
+        if line.verdict != OK:
+            print(f"  {'':<21} -> {line.remedy}", flush=True)
+    counts = [f"{found[verdict]} {verdict}{'s' * (found[verdict] != 1)}" for verdict in (PROBLEM, WARNING)]
+    print(", ".join(counts))
+    return 1 if found[PROBLEM] else 0
 
 
 def _duration(text: str | None) -> float | None:
@@ -259,6 +316,8 @@ class _Signals:
 
 def _attend(handle: Handle, settings: Settings, duration: float | None, arguments: argparse.Namespace) -> int:
     """Poll, show, and stop when time is up or a signal comes."""
+    from tidegate.display import Display, summary
+
     signals, display, started = _Signals(), Display(sys.stdout, settings), time.monotonic()
     if handle.metrics_port is not None:
         print(f"metrics on port {handle.metrics_port}", flush=True)
@@ -272,7 +331,7 @@ def _attend(handle: Handle, settings: Settings, duration: float | None, argument
         display.show(handle.status())
     display.close(handle.status())
     report = summary(handle.status(), handle.changefeed, time.monotonic() - started)
-    print(report.text(_program(), arguments.source, arguments.sink))
+    print(report.text(_program(), redacted(arguments.source), redacted(arguments.sink)))
     if arguments.report:
         Path(arguments.report).write_text(json.dumps(report.figures, indent=2) + "\n", encoding="utf-8")
     handle.await_termination()
@@ -290,6 +349,8 @@ def _stop_spark(spark: Any) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    from tidegate.verify import verify
+
     settings = _settings(arguments)
     report = verify(
         arguments.source,
@@ -328,6 +389,8 @@ def _encode(arguments: argparse.Namespace) -> int:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
+    from tidegate.bench import BENCHMARKS, run_bench
+
     if arguments.name not in BENCHMARKS:
         raise UsageError(f"unknown benchmark {arguments.name!r}; known: {', '.join(BENCHMARKS)}")
     parameters = _pairs("--set", arguments.set) | _flags(arguments.rest)

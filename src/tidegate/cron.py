@@ -1,12 +1,14 @@
-"""Cron text as TiCDC takes it for `file-cleanup-cron-spec`, checked and brought into one form of six fields.
+"""Cron text as TiCDC takes it for `file-cleanup-cron-spec`: checked, in one form of six fields, and its next moment.
 
 second, minute, hour, day of month, month, day of week; the last may be left out. A field is a list of `*`, `?`, `7`,
-`1-5`, `mon-fri`, each with an optional step, as in `*/10`. Names such as `@daily` stand for six fields.
+`1-5`, `mon-fri`, each with an optional step, as in `*/10`; `5/15` is `5-59/15`. Names such as `@daily` stand for six
+fields. Where both days are given a moment needs only one of them, as in every cron; a `*` or `?` gives none.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import datetime, time, timedelta
 
 from tidegate.errors import BadSetting
 
@@ -23,6 +25,7 @@ _FIELDS = (
 _NAMED = {"@hourly": "0 0 * * * *", "@daily": "0 0 0 * * *", "@midnight": "0 0 0 * * *", "@weekly": "0 0 0 * * 0"}
 _NAMED |= {"@monthly": "0 0 0 1 * *", "@yearly": "0 0 0 1 1 *", "@annually": "0 0 0 1 1 *"}
 _PART = re.compile(r"(?:[*?]|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<step>[1-9][0-9]*))?", re.ASCII)
+_MOST_DAYS = 366 * 9  # 29 February may be eight years away; what does not come by then never comes
 
 
 def six_fields(text: str) -> str:
@@ -51,3 +54,48 @@ def _number(end: str, low: int, words: tuple[str, ...]) -> int:
     if end in words:
         return words.index(end) + low
     return int(end) if end.isdecimal() else -1
+
+
+def next_after(spec: str, moment: datetime) -> datetime | None:
+    """The first moment after this one, in the same clock; None if it never comes, as on 30 February.
+
+    `next_after("0 0 2 * * *", datetime(2026, 1, 31, 2))` is 2026-02-01 02:00:00.
+    """
+    seconds, minutes, hours, days, months, weekdays = (
+        _numbers(field, low, high, words)
+        for field, (_, low, high, words) in zip(six_fields(spec).split(), _FIELDS, strict=True)
+    )
+    days_given, weekdays_given = (not _is_any(field) for field in six_fields(spec).split()[3::2])
+    start = moment.replace(microsecond=0) + timedelta(seconds=1)
+    for _ in range(_MOST_DAYS):
+        on_day, on_weekday = start.day in days, start.isoweekday() % 7 in weekdays
+        fits = on_day or on_weekday if days_given and weekdays_given else on_day and on_weekday
+        found = _first_time(hours, minutes, seconds, start.time()) if fits and start.month in months else None
+        if found is not None:
+            return datetime.combine(start.date(), found, start.tzinfo)
+        start = datetime.combine(start.date() + timedelta(days=1), time(), start.tzinfo)
+    return None
+
+
+def _first_time(hours: list[int], minutes: list[int], seconds: list[int], start: time) -> time | None:
+    times = (time(h, m, s) for h in hours if h >= start.hour for m in minutes for s in seconds)
+    return next((found for found in times if found >= start), None)
+
+
+def _numbers(field: str, low: int, high: int, words: tuple[str, ...]) -> list[int]:
+    """`_numbers("1-5/2,20", 0, 59, ())` is [1, 3, 5, 20]."""
+    found: set[int] = set()
+    for part in field.lower().split(","):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise BadSetting(f"has {field!r} as one of its fields")
+        first = low if match["low"] is None else _number(match["low"], low, words)
+        last = first if match["low"] and not match["step"] else high
+        last = last if match["high"] is None else _number(match["high"], low, words)
+        found.update(range(first, last + 1, int(match["step"] or 1)))
+    return sorted(found)
+
+
+def _is_any(field: str) -> bool:
+    """Whether one part of the field is a bare `*` or `?`; `*/2` is a choice."""
+    return any(part in ("*", "?", "*/1", "?/1") for part in field.split(","))

@@ -65,6 +65,7 @@ METRICS = (
     Metric("schema_check_duration_seconds", HISTOGRAM, "Looking for one schema file", buckets=_SECONDS),
     Metric("schema_write_duration_seconds", HISTOGRAM, "Putting one schema file", buckets=_SECONDS),
     Metric("store_requests_total", COUNTER, "Requests to the store, by operation", ("op",)),
+    Metric("expired_files_total", COUNTER, "Files deleted because they had expired"),
     Metric("store_retries_total", COUNTER, "Landings and requests tried again"),
     # progress
     Metric("accepted_to_durable_seconds", HISTOGRAM, "From a file's oldest accepted item to durable", buckets=_SECONDS),

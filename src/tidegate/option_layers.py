@@ -118,7 +118,8 @@ def _integrity(value: object) -> list[str]:
     return ["integrity-check-level is switched off: only a Kafka sink has row checksums"] if value != "none" else []
 
 
-def uri_layer(query: Mapping[str, object]) -> Layer:
+def uri_layer(query: Mapping[str, object], store_keys: Collection[str] = ()) -> Layer:
+    """`store_keys` are those of the store, read elsewhere; they may be what an unknown key means."""
     layer = Layer(_URI)
     for name, value in query.items():
         if name in OPTIONS:
@@ -128,7 +129,7 @@ def uri_layer(query: Mapping[str, object]) -> Layer:
         elif name in IDLE_IN_URI:
             layer.idle.append(name)
         else:
-            raise _unknown(name, OPTIONS, _URI, also=[*SWITCHES, *IDLE_IN_URI])
+            raise _unknown(name, [*OPTIONS, *store_keys], _URI, also=[*SWITCHES, *IDLE_IN_URI])
     return layer
 
 

@@ -29,6 +29,7 @@ from tidegate.option_layers import config_layer, merged, override_layer, uri_lay
 from tidegate.option_text import duration_s, show_duration, show_size, size_bytes
 from tidegate.options import OPTIONS
 from tidegate.sink_uri import NO_ACCESS, SCHEMES, Access, changefeed_id, redacted, split_sink_uri
+from tidegate.store_keys import STORE_KEYS, read_access, shown_access
 
 __all__ = [
     "OPTIONS",
@@ -142,20 +143,23 @@ def load_settings(
     `load_settings("file:///data/out?file-size=16MiB").file_size_bytes` is 16777216.
     """
     scheme, plain_uri, query = split_sink_uri(sink_uri)
-    layers = (config_layer(config or {}), uri_layer(query), override_layer(overrides))
+    access, query, access_notes = read_access(scheme, query)
+    layers = (config_layer(config or {}), uri_layer(query, STORE_KEYS.get(scheme, ())), override_layer(overrides))
     chosen, notes = merged(layers)
-    base = Settings(plain_uri, scheme, changefeed_id(plain_uri), os.path.join(tempfile.gettempdir(), "tidegate-spool"))
+    own_id = changefeed_id(plain_uri, access)
+    base = Settings(plain_uri, scheme, own_id, os.path.join(tempfile.gettempdir(), "tidegate-spool"))
     settings = replace(base, **{name: value for name, value in chosen.items() if "." not in name})
     settings = replace(
         settings,
         csv=CsvOptions(**_part(chosen, "csv."), terminator=settings.terminator),
         canal=CanalOptions(**_part(chosen, "canal."), terminator=settings.terminator),
         rules=_rules(_part(chosen, "rules."), settings.case_sensitive),
+        access=access,
     )
     _check(settings)
     idle = list(dict.fromkeys(name for layer in layers for name in layer.idle))
     unused = [f"these do not apply to a storage sink and change nothing: {', '.join(idle)}"] if idle else []
-    return replace(settings, notes=(*unused, *notes, *_remarks(settings)))
+    return replace(settings, notes=(*unused, *access_notes, *notes, *_remarks(settings)))
 
 
 def _part(chosen: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -224,7 +228,7 @@ def effective(settings: Settings) -> list[tuple[str, str]]:
         for key, option in OPTIONS.items()
         if not option.alias and option.only in ("", settings.protocol)
     ]
-    return [("sink", redacted(settings.sink_uri)), *shown]
+    return [("sink", redacted(settings.sink_uri)), *shown_access(settings.scheme, settings.access), *shown]
 
 
 _SHAPING = (

@@ -12,7 +12,14 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from tidegate.errors import BadSetting
 
-SCHEMES = ("file", "noop")
+SCHEMES = ("file", "s3", "gs", "gcs", "azblob", "azure", "noop")
+REMOTE = ("s3", "gs", "azblob")
+_KEYS_OF = {
+    "s3": ("access-key", "secret-access-key"),
+    "gs": ("credentials-file",),
+    "azblob": ("account-key", "sas-token"),
+}
+_SPELLED = {"gcs": "gs", "azure": "azblob"}  # one place has one URI, however it is spelled
 
 
 @dataclass(frozen=True)
@@ -21,9 +28,11 @@ class Access:
 
     keys: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
+    def get(self, key: str) -> str | None:
+        return next((value for name, value in self.keys if name == key), None)
+
 
 NO_ACCESS = Access()
-_REMOTE_SCHEMES = ("s3", "gs", "gcs", "azblob", "azure")
 
 
 def split_sink_uri(sink_uri: str) -> tuple[str, str, dict[str, str]]:
@@ -32,9 +41,11 @@ def split_sink_uri(sink_uri: str) -> tuple[str, str, dict[str, str]]:
     scheme = _known_scheme(plain)
     if "#" in sink_uri:
         raise BadSetting("the sink URI has a '#', which would cut it off there: write it as %23")
-    rest = plain[len(scheme) + 1 :]
+    rest = plain.partition(":")[2]
     if scheme == "file":
         return scheme, "file://" + _absolute_path(rest), _query_options(query)
+    if scheme in REMOTE:
+        return scheme, f"{scheme}://{_bucket_and_prefix(rest, scheme)}", _query_options(query)
     return scheme, f"{scheme}://{rest.strip('/')}", _query_options(query)
 
 
@@ -43,13 +54,42 @@ def _known_scheme(plain: str) -> str:
     if match is None:
         raise BadSetting(f"sink {plain!r} has no scheme: for a directory write file://{quote(os.path.abspath(plain))}")
     scheme = match[1].lower()
-    if scheme in _REMOTE_SCHEMES:
-        raise BadSetting(f"sink scheme {scheme}:// is not yet in this version; known: {', '.join(SCHEMES)}")
     if scheme not in SCHEMES:
         near = difflib.get_close_matches(scheme, SCHEMES, n=1)
         hint = f"did you mean {near[0]}://? " if near else ""
         raise BadSetting(f"unknown sink scheme {scheme}://; {hint}known: {', '.join(SCHEMES)}")
-    return scheme
+    return _SPELLED.get(scheme, scheme)
+
+
+def bucket_and_prefix(sink_uri: str) -> tuple[str, str]:
+    """`s3://lake/cdc/a%20b` is ("lake", "cdc/a b")."""
+    bucket, _, prefix = sink_uri.partition("://")[2].partition("/")
+    return bucket, unquote(prefix)
+
+
+def _bucket_and_prefix(rest: str, scheme: str) -> str:
+    """The part after `s3:` in one spelling."""
+    bucket, _, prefix = rest.removeprefix("//").partition("/")
+    place = "container" if scheme == "azblob" else "bucket"
+    if "@" in bucket or (":" in bucket and not re.fullmatch(r"[^:]+:\d+", bucket)):
+        raise BadSetting(
+            f"the sink URI has a user or password before the {place}: give keys as options "
+            f"({_KEYS_OF[scheme]}) or in the environment; see docs/storage.md"
+        )
+    if not bucket:
+        raise BadSetting(f"the sink URI names no {place}: write {scheme}://{place}/prefix")
+    if ":" in bucket:
+        raise BadSetting(
+            f"{bucket!r} in the sink URI is a host and port: write {scheme}://{place}/prefix?endpoint=http://{bucket}"
+        )
+    if not re.fullmatch(r"[A-Za-z0-9$][A-Za-z0-9._-]*", bucket):
+        raise BadSetting(f"{bucket!r} in the sink URI is no name of a {place}: only letters, digits, '.', '_' and '-'")
+    levels = unquote(prefix).strip("/").split("/")
+    if levels != [""] and not {"", ".", ".."}.isdisjoint(levels):
+        raise BadSetting(
+            f"the prefix {unquote(prefix)!r} in the sink URI has an empty level, '.' or '..': leave it out"
+        )
+    return "/".join([bucket, *(quote(level) for level in levels if level)])
 
 
 def _absolute_path(rest: str) -> str:
@@ -78,10 +118,14 @@ def _query_options(query: str) -> dict[str, str]:
     return found
 
 
-def changefeed_id(sink_uri: str) -> str:
-    """Readable, and different for different sinks: `changefeed_id("file:///data/out")` is "file-data-out-42a75c73"."""
+def changefeed_id(sink_uri: str, access: Access = NO_ACCESS) -> str:
+    """Readable, and different for different sinks: `changefeed_id("file:///data/out")` is "file-data-out-42a75c73".
+
+    Buckets of one name at two endpoints or in two accounts are two sinks. No secret counts.
+    """
     readable = re.sub(r"[^A-Za-z0-9]+", "-", unquote(sink_uri)).strip("-")[-40:].strip("-")
-    return f"{readable}-{hashlib.blake2b(sink_uri.encode(), digest_size=4).hexdigest()}"
+    place = " ".join(filter(None, [sink_uri, access.get("endpoint"), access.get("account-name")]))
+    return f"{readable}-{hashlib.blake2b(place.encode(), digest_size=4).hexdigest()}"
 
 
 # Among them are access-key, secret-access-key, session-token, account-key, sas-token (and the sig of one that was not

@@ -217,7 +217,7 @@ def test_encode_writes_the_exact_bytes_or_one_sentence(tmp_path: Path) -> None:
         assert len(answer.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("verb", [[], ["run"], ["verify"], ["encode"], ["bench"]])
+@pytest.mark.parametrize("verb", [[], ["run"], ["check"], ["verify"], ["encode"], ["bench"]])
 def test_help_shows_an_example(verb: list[str]) -> None:
     answer = tidegate(*verb, "--help")
     assert answer.returncode == 0

@@ -21,6 +21,10 @@ TINY = {
         "tuned-seconds": "1", "noop-seconds": "0.5", "spool-size": "20MiB",
     },
     "hot-table": {"txn-rows": "500", "transactions": "8", "warm-transactions": "2", "file-size": "512KiB"},
+    "slow-store": {
+        "put-latency": "10ms", "tables": "8", "size": "1MiB", "seconds": "6", "rate": "256KiB",
+        "flush-interval": "500ms",
+    },
 }  # fmt: skip
 FIGURES = {
     "throughput": (
@@ -32,6 +36,9 @@ FIGURES = {
     ),
     "hot-table": (
         "landed_mib_s", "landed_mib_s_per_table", "landed_mib_s_global", "cores_used_per_table", "cores_used_global",
+    ),
+    "slow-store": (
+        "peak_rss_mib", "rss_over_cap", "landed_mib_s", "ratio_to_fast_store", "others_lag_over_interval",
     ),
 }  # fmt: skip
 
@@ -56,3 +63,16 @@ def test_a_benchmark_fails_when_its_output_is_altered(spark: SparkSession, tmp_p
     data.write_bytes(data.read_bytes().replace(b"0", b"1", 1))
     with pytest.raises(VerifyError):
         feed.check()
+
+
+def test_a_changefeed_that_is_killed_twice_loses_and_doubles_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_bench("recovery", tmp_path, {"kills": "2", "points": "data-before-index,adoption", "seconds": "1"})
+    faults = ("lost", "doubled", "reordered", "altered", "schema_after_data", "broken_indexes", "verify_faults")
+    assert {key: figures[key] for key in faults} == dict.fromkeys(faults, 0)
+    assert figures["kills"] == 2
+    assert float(figures["restart_p50_s"]) > 0
+    assert int(figures["rows"]) > 0
+    assert "kill 2 of 2" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []

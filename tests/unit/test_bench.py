@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.bench import BENCHMARKS, encode, hot_table, run_bench, throughput, wake
+from tidegate.bench import BENCHMARKS, encode, hot_table, run_bench, slow_store, throughput, wake
 from tidegate.bench.feed import Ended, Feed
 from tidegate.bench.figures import MIB, mib_s, percentile, read_parameters
 from tidegate.bench.memory import CpuMeter, MemorySampler, process_tree, ram_tier_bytes, tree_bytes
+from tidegate.control.flush import Round
+from tidegate.engine.store import Store
 from tidegate.errors import BadSetting, TidegateError
 from tidegate.events import INSERT, LAYOUT, RESOLVED, UPDATE
 from tidegate.format.csv import CsvOptions
@@ -305,3 +309,73 @@ def test_a_hot_table_that_lost_a_delete_is_refused() -> None:
     hot_table.check_deletes(20_000, 20_000)
     with pytest.raises(TidegateError, match="19999 rows stand on the sink after 20000 deletes"):
         hot_table.check_deletes(19_999, 20_000)
+
+
+# -- slow-store --------------------------------------------------------------------------------------------------------
+
+
+def slow(tmp_path: Path, latency_s: float, hanging: str = "") -> Store:
+    stores = slow_store.SlowStores(latency_s, hanging, str(tmp_path / "hang"))
+    store = stores(f"file://{tmp_path}/sink")
+    store.prepare()
+    return store
+
+
+def test_a_slow_store_takes_its_time_once_for_every_request(tmp_path: Path) -> None:
+    store, started = slow(tmp_path, 0.05), time.monotonic()
+    store.put("a", b"1")
+    found = store.get_tagged("a")
+    assert found is not None
+    assert store.swap("a", b"2", found[1])
+    assert 0.15 <= time.monotonic() - started < 0.4
+    assert ("a", 1) in store.list("")
+
+
+def test_a_slow_store_lands_as_many_files_at_once_as_an_object_store(tmp_path: Path) -> None:
+    assert slow(tmp_path, 0.0).concurrency is None
+
+
+def test_only_data_of_the_hanging_table_hangs_and_only_until_the_end(tmp_path: Path) -> None:
+    store, hang = slow(tmp_path, 0.0, "sbtest7"), tmp_path / "hang"
+    hang.touch()
+    path = "sbtest/sbtest7/1/CDC1.csv"
+    thread = threading.Thread(target=store.create, args=(path, b"x", [], lambda _: None))
+    thread.start()
+    store.create("sbtest/sbtest70/1/CDC1.csv", b"x", [], lambda _: None)
+    store.put("sbtest/sbtest7/1/meta/CDC.index", b"x")
+    assert store.size(path) is None
+    hang.unlink()
+    thread.join(30)
+    assert store.size(path) == 1
+
+
+def a_round(dispatchers: list[int], items: list[int]) -> Round:
+    files = np.arange(len(dispatchers))
+    bounds, many = np.append(0, np.cumsum(items)), np.array(dispatchers)
+    columns = (files, np.arange(bounds[-1]), bounds, many, many, files, files, files, files, files)
+    return Round(1, *columns, np.full(len(files), "size"), np.zeros(len(files), np.int8))
+
+
+def test_the_age_of_a_file_is_that_of_its_oldest_change_and_files_that_failed_have_none(tmp_path: Path) -> None:
+    ages = slow_store.Ages(tmp_path / "hang", 1.0)
+    names, landed = ["sbtest1", "sbtest7", "sbtest3"], np.array([True, True, False])
+    ages.note(a_round([0, 1, 2], [2, 1, 3]), landed, np.array([1.0, 4.0, 9.0]), names)
+    assert ages.by_table == {"sbtest1": [4.0], "sbtest7": [9.0]}
+    assert ages.of_others() == [4.0]
+
+
+def test_figures_of_slow_store_leave_out_the_hanging_table() -> None:
+    ages = slow_store.Ages(Path("hang"), 1.0, {"sbtest1": [2.0, 6.0], "sbtest7": [50.0]})
+    fast, slowly = Ended(1.0, 1.0, 1, 100 * MIB), Ended(4.0, 1.0, 1, 100 * MIB)
+    found = slow_store.figures(slow_store.Parameters(flush_interval="5s"), fast, slowly, 3 * MIB, 2 * MIB, ages)
+    assert (found["landed_mib_s"], found["ratio_to_fast_store"], found["rss_over_cap"]) == (25.0, 0.25, 1.5)
+    assert (found["others_max_lag_over_interval"], found["hanging_lag_over_interval"]) == (1.2, 10.0)
+    assert 1.0 < float(found["others_lag_over_interval"]) <= 1.2
+
+
+def test_a_part_in_which_nothing_hung_or_a_table_never_landed_is_refused() -> None:
+    wanted = slow_store.Parameters(tables=2, seconds=10.0)
+    with pytest.raises(TidegateError, match=r"sbtest7 hung for 1.0 s only"):
+        slow_store.check_hang(slow_store.Ages(Path("hang"), 1.0, {"sbtest7": [1.0], "sbtest1": [1.0]}), wanted)
+    with pytest.raises(TidegateError, match="only 1 of 2 tables landed"):
+        slow_store.check_hang(slow_store.Ages(Path("hang"), 1.0, {"sbtest7": [9.0]}), wanted)

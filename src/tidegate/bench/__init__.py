@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.bench import ddl, encode, hot_table, throughput, wake
+from tidegate.bench import ddl, encode, hot_table, recovery, slow_store, throughput, wake
 from tidegate.bench.figures import Figures
 
 
@@ -22,6 +22,10 @@ BENCHMARKS: dict[str, Benchmark] = {
     "wake": Benchmark("the seeds' workload, woken at the flush and at the enqueue", wake.run),
     "ddl": Benchmark("1,000 tables under load with and without DDL", ddl.run),
     "hot-table": Benchmark("one table with transactions of 20,000 deletes, in both orderings", hot_table.run),
+    "recovery": Benchmark(
+        "a changefeed killed at named points and at random moments, and what a reader sees", recovery.run
+    ),
+    "slow-store": Benchmark("1,000 tables on a store that answers late, and one that hangs", slow_store.run),
 }
 
 

@@ -18,7 +18,7 @@ from tidegate.bench.figures import mib_s
 from tidegate.bench.memory import RAM_TIERS, CpuMeter
 from tidegate.engine.pipeline import Handle, start_source
 from tidegate.engine.session import local_session
-from tidegate.engine.store import open_store
+from tidegate.engine.store import StoreOpener, open_store
 from tidegate.errors import TidegateError
 from tidegate.settings import Settings, load_settings
 from tidegate.verify import Report, verify
@@ -80,6 +80,7 @@ class Feed:
     sink: Path | None
     spool: Path
     options: Mapping[str, str] = field(default_factory=dict)
+    store_opener: StoreOpener = open_store
 
     @property
     def settings(self) -> Settings:
@@ -98,7 +99,7 @@ class Feed:
         """
         self.clear()
         cpu, started = CpuMeter(), time.monotonic()
-        handle = start_source(self.source, self.settings)
+        handle = start_source(self.source, self.settings, store_opener=self.store_opener)
         try:
             _attend(handle, seconds, watch)
             seconds, cpu_seconds = time.monotonic() - started, cpu.seconds()

@@ -26,7 +26,7 @@ class Items(Columns):
     _dtypes = {  # noqa: RUF012
         "dispatcher": np.int32, "version": np.int64, "layout": np.int64, "first_ts": np.int64, "first_seq": np.int64,
         "last_ts": np.int64, "last_seq": np.int64, "rows": np.int64, "segment": np.int32, "offset": np.int64,
-        "length": np.int64, "accepted": np.float64, "batch": np.int64, "next": np.int64,
+        "length": np.int64, "accepted": np.float64, "batch": np.int64, "next": np.int64, "reading": np.bool_,
     }  # fmt: skip
     dispatcher: Ints
     version: Ints
@@ -42,6 +42,7 @@ class Items(Columns):
     accepted: NDArray[np.float64]
     batch: Ints
     next: Ints
+    reading: NDArray[np.bool_]  # a landing is under way that reads it where it stands
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class Lanes(Columns):
 
     _dtypes = {  # noqa: RUF012
         "number": np.int64, "date": np.int64, "version": np.int64, "directory": np.int64, "schema_version": np.int64,
-        "busy": np.bool_,
+        "busy": np.bool_, "owed": np.bool_,
     }  # fmt: skip
     number: Ints
     date: Ints
@@ -112,6 +113,7 @@ class Lanes(Columns):
     directory: Ints
     schema_version: Ints
     busy: NDArray[np.bool_]
+    owed: NDArray[np.bool_]  # an old writer may still create its next file: it keeps its date until it has landed one
 
 
 @dataclass

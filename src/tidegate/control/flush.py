@@ -8,8 +8,9 @@ all of them. Invariants:
    items of one transaction stay in one file unless together they exceed it.
 2. A lane has at most one landing under way; neither its date nor its version ever goes back; a new date or version
    starts its numbers at 1. Where dispatchers share a lane, an older version of any of them lands before a newer one.
-3. What failed is planned again alone, with the same files under the same numbers, after a pause that grows. Only what
-   found its schema file under another version gets other numbers, before any of its files exists.
+3. What failed is planned again with the same files under the same numbers, after a pause that grows; what hung is
+   planned alone, so that it holds up nothing else. Only what found its schema file under another version, or files of
+   another writer, gets other numbers, before any of its files exists.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tidegate.control.blocking import Blocking
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Ints, Numbers, group_starts
 from tidegate.control.dispatcher import Queues
+from tidegate.control.retry import pause_s
 from tidegate.control.spool import Spool
 from tidegate.errors import BrokenInvariant
 from tidegate.format.tables import CHECK, SETTLED
@@ -35,7 +37,7 @@ REASONS = (
 _AGE_LEAD = (
     0.1  # start an age flush this share of the bound early, at most half a second, so that it is durable by the bound
 )
-_RETRY_FIRST_S, _RETRY_MOST_S = 1.0, 60.0
+_CLOSING_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,10 @@ class Planner:
     _rounds: int = 0
     _plans: int = 0
 
+    def continue_plans(self, number: int) -> None:
+        """Plan numbers below this are taken: an earlier run's plans may still be told apart by them."""
+        self._plans = max(self._plans, number)
+
     def activated(self, dispatcher: Numbers, accepted: float) -> None:
         """These queues were empty and hold something since `accepted`."""
         self._push(dispatcher, accepted + self.limits.age_bound_s)
@@ -150,13 +156,17 @@ class Planner:
         """A DDL is over: what stood behind its marker may stand before the next; by size or age it is due as before."""
         self.drain(dispatcher[self.queues.dispatchers.head[dispatcher] >= 0])
 
+    def stuck(self, dispatcher: Numbers) -> Numbers:
+        """Those of these that cannot land now: their lanes wait for a retry, or a DDL stands before what they hold."""
+        return np.setdiff1d(dispatcher, self._ready(dispatcher))
+
     def nothing_open(self) -> bool:
         """Whether all that is queued stands behind markers, or in lanes that are busy."""
         return not len(self._ready(self._all_active()))
 
     def landed(self, lanes: Numbers, dispatcher: Numbers, landed_bytes: int) -> None:
         """All files of these lanes landed, so the lanes are free and what stands in their queues may be due."""
-        self.queues.lanes.busy[lanes] = False
+        self.queues.lanes.busy[lanes] = self.queues.lanes.owed[lanes] = False
         self.planned_bytes -= landed_bytes
         self._renew(dispatcher[self.queues.dispatchers.head[dispatcher] >= 0])
 
@@ -166,14 +176,16 @@ class Planner:
         for due in np.unique(self.queues.dispatchers.oldest[left]):
             self.activated(left[self.queues.dispatchers.oldest[left] == due], float(due))
 
-    def failed(self, round_: Round, keep: NDArray[np.bool_], now: float) -> None:
-        """The kept files did not land: each lane's are planned again alone after a pause."""
-        pause = min(_RETRY_FIRST_S * 2 ** min(round_.attempt, 10), _RETRY_MOST_S)
+    def failed(self, round_: Round, keep: NDArray[np.bool_], hung: NDArray[np.bool_], now: float) -> None:
+        """The kept files did not land and are planned again after a pause: lanes that hung alone, others together."""
         self.planned_bytes -= int(round_.bytes[keep].sum())
-        for lane in np.unique(round_.lane[keep]):
-            self._rounds += 1
-            again = round_.files(keep & (round_.lane == lane), self._rounds)
-            heapq.heappush(self._retries, (now + pause, self._rounds, again))
+        alone = np.unique(round_.lane[keep & hung])
+        together = keep & ~np.isin(round_.lane, alone)
+        for files in (together, *(keep & (round_.lane == lane) for lane in alone)):
+            if files.any():
+                self._rounds += 1
+                pause = pause_s(round_.attempt, self._rounds)
+                heapq.heappush(self._retries, (now + pause, self._rounds, round_.files(files, self._rounds)))
 
     def renumber(self, round_: Round, lane: int, directory: int, last_number: int, schema: int, now: float) -> Ints:
         """Nothing of this lane's files exists yet: plan them again at once, behind file `last_number` of `directory`.
@@ -228,7 +240,7 @@ class Planner:
 
     def _shorten_pauses(self, now: float) -> None:
         """Closing waits out no long pause; the first one stays, so that a failing lane does not keep out the others."""
-        latest = now + _RETRY_FIRST_S
+        latest = now + _CLOSING_PAUSE_S
         self._retries = [(min(due, latest), number, round_) for due, number, round_ in self._retries]
         heapq.heapify(self._retries)
 
@@ -421,7 +433,7 @@ class Planner:
         if (back := version[lane_starts] < lanes.version[heads]).any():
             name = self.queues.name(int(owners[lane_starts][back][0]))
             raise BrokenInvariant(f"{name}: version {version[lane_starts][back][0]} would land after a newer one")
-        dates = np.maximum(lanes.date[heads], date)
+        dates = np.where(lanes.owed[heads], lanes.date[heads], np.maximum(lanes.date[heads], date))
         fresh = (dates != lanes.date[heads]) | (version[lane_starts] != lanes.version[heads])
         lanes.number[heads[fresh]] = 0
         new = version[lane_starts] != lanes.version[heads]

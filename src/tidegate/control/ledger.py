@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import WRITING, Block, Blocking
-from tidegate.control.checkpoint import Progress
+from tidegate.control.checkpoint import NOTHING_PENDING, Progress
 from tidegate.control.columns import Ints, Numbers, after_or_equal, group_lasts, group_starts
 from tidegate.control.dispatcher import Queues
 from tidegate.control.flush import Limits, Planner, Round
@@ -28,6 +28,9 @@ from tidegate.errors import BadEvents, BrokenInvariant
 from tidegate.format.ddl import DdlEvent
 from tidegate.format.tables import SETTLED, WRITE
 
+_MOVE_BYTES = 256 << 20
+_NEARLY_EMPTY = 0.5  # a segment of which at most this share is still held
+_WORTH_MOVING = 1 / 64  # of the spool, freed by one move
 _NOWHERE: Mapping[int, tuple[int, int]] = {}
 
 
@@ -60,6 +63,14 @@ class Durable:
     dropped: list[str] = field(default_factory=list)  # tables whose files were left out: delivered before
 
 
+@dataclass(frozen=True)
+class Move:
+    """Items that cannot land now and pin segments that are nearly empty otherwise: to be copied together."""
+
+    slots: Numbers
+    segments: Numbers  # by item
+
+
 @dataclass
 class Ledger:
     limits: Limits
@@ -75,6 +86,7 @@ class Ledger:
     durable_items: int = 0
     _held: set[int] = field(default_factory=set)  # dispatchers over their share of the spool
     _under_way: set[int] = field(default_factory=set)  # rounds planned and not yet answered
+    _moving: bool = False
 
     def __post_init__(self) -> None:
         self.queues = Queues(self.shared_lanes)
@@ -315,6 +327,7 @@ class Ledger:
         round_ = self.planner.plan(now, date, self.spool)
         if round_ is not None:
             self._under_way.add(round_.id)
+            self.queues.items.reading[round_.slots] = True
             if round_.attempt == 0:
                 self.in_flight += len(round_.slots)
                 np.add.at(self.queues.dispatchers.flying, self.queues.items.dispatcher[round_.slots], 1)
@@ -327,11 +340,12 @@ class Ledger:
         now: float,
         seconds: float,
         elsewhere: Mapping[int, tuple[int, int]] = _NOWHERE,
+        hung: NDArray[np.bool_] | None = None,
     ) -> Durable:
-        """A round has answered: what landed is durable; what did not is planned again.
+        """A round has answered: what landed is durable; what did not is planned again, what hung alone.
 
-        `elsewhere` says by lane under which other version a schema file with the same columns stands, and the number
-        of the last data file there.
+        `elsewhere` says by lane under which version a schema file with the same columns stands, and the number of the
+        last data file there.
         """
         if len(landed) != len(round_):
             raise BrokenInvariant(f"round {round_.id} has {len(round_)} files but {len(landed)} receipts")
@@ -340,6 +354,7 @@ class Ledger:
         if (landed[1:] & ~landed[:-1] & (round_.lane[1:] == round_.lane[:-1])).any():
             raise BrokenInvariant(f"round {round_.id}: a file landed before an earlier one of its lane")
         self._under_way.remove(round_.id)
+        self.queues.items.reading[round_.slots] = False
         lanes = self.queues.lanes
         put = (round_.schema != SETTLED) & landed
         lanes.schema_version[round_.lane[put]] = round_.version[put]
@@ -352,7 +367,7 @@ class Ledger:
             round_.lane[done], np.unique(round_.dispatcher[done]), int(round_.bytes[landed | dropped].sum())
         )
         if failed.any():
-            self.planner.failed(round_, failed, now)
+            self.planner.failed(round_, failed, np.zeros(len(round_), np.bool_) if hung is None else hung, now)
         durable.withdrawn.extend(round_.plan[moved | dropped].tolist())
         durable.dropped.extend(self.queues.name(owner) for owner in np.unique(round_.dispatcher[dropped]).tolist())
         self._measure(int(round_.bytes[landed].sum()), int(landed.sum()), seconds)
@@ -364,13 +379,18 @@ class Ledger:
         """TiCDC's rule for a table whose schema file stands under another version; files planned again, and dropped.
 
         Under an older version: the files go to its directory. Under a newer one: all this was delivered before that one
-        was written, so it is dropped. But what this changefeed wrote for a namesake says nothing of the kind.
+        was written, so it is dropped. But what this changefeed wrote for a namesake says nothing of the kind. Under its
+        own version: another writer has put files there, and ours go behind them.
         """
         moved, dropped = np.zeros(len(round_), np.bool_), np.zeros(len(round_), np.bool_)
         lanes = self.queues.lanes
         for lane, (version, number) in elsewhere.items():
             mine = round_.lane == lane
             first = int(np.flatnonzero(mine)[0])
+            if version == round_.version[first]:
+                moved |= mine
+                self.planner.renumber(round_, lane, version, number, SETTLED, now)
+                continue
             ours, shared = self._written_for_namesakes(int(round_.dispatcher[first]), version)
             if version > round_.version[first] and not ours:
                 dropped |= mine
@@ -415,6 +435,53 @@ class Ledger:
             before.segments.extend(freed)
             return before
         return Durable(freed, ages, rows, int(lengths.sum()))
+
+    def remains(self) -> Move | None:
+        """What to copy together under pressure: a little that cannot land and pins much of the spool."""
+        spool, items = self.spool, self.queues.items
+        if self._moving or not spool.under_pressure():
+            return None
+        live = np.flatnonzero(items.first_ts[: items.size] != NOTHING_PENDING)
+        live = live[np.isin(items.segment[live], spool.emptiest(spool.excess(), _NEARLY_EMPTY))]
+        owners = items.dispatcher[live].astype(np.int64)
+        fixed = items.reading[live] | ~np.isin(owners, self.planner.stuck(np.unique(owners)))
+        live = live[~np.isin(items.segment[live], np.unique(items.segment[live[fixed]]))]
+        most = min(_MOVE_BYTES, spool.max_bytes // 16)
+        live = live[np.argsort(items.segment[live], kind="stable")]
+        # Whole segments only: one of which something is left is not freed.
+        left = np.cumsum(items.length[live]) > most
+        live = live[~np.isin(items.segment[live], items.segment[live[left]])]
+        segments = items.segment[live].astype(np.int64)
+        if spool.wasted(np.unique(segments)) < spool.max_bytes * _WORTH_MOVING:
+            return None
+        self._moving = True
+        spool.pin(np.unique(segments))
+        return Move(live, segments)
+
+    def moved(self, move: Move, places: Sequence[tuple[str, int, int]]) -> list[str]:
+        """The items of a move stand at these (path, tier, offset) too; returns what can be deleted now.
+
+        What was planned, or has landed, since the move began stays where it is read. Without places nothing moved.
+        """
+        self._moving = False
+        items, spool = self.queues.items, self.spool
+        freed: list[str] = []
+        if places:
+            here = (items.first_ts[move.slots] != NOTHING_PENDING) & (items.segment[move.slots] == move.segments)
+            here &= ~items.reading[move.slots]
+            slots, lengths = move.slots[here], items.length[move.slots[here]]
+            ends: dict[str, tuple[int, int]] = {}
+            for (path, tier, offset), length in zip(places, items.length[move.slots].tolist(), strict=True):
+                ends[path] = (max(offset + length, ends.get(path, (0, 0))[0]), tier)
+            chosen = [place for place, kept in zip(places, here.tolist(), strict=True) if kept]
+            used = sorted({path for path, _, _ in chosen})
+            numbers = spool.open_segments(used, [ends[p][0] for p in used], [ends[p][1] for p in used])
+            target = numbers[[used.index(path) for path, _, _ in chosen]] if chosen else numbers
+            spool.add_items(target, lengths)
+            freed += spool.release_items(move.segments[here], lengths)
+            items.segment[slots], items.offset[slots] = target, [offset for _, _, offset in chosen]
+            freed += [path for path in ends if path not in used]
+        return freed + spool.unpin(np.unique(move.segments))
 
     def _measure(self, landed_bytes: int, files: int, seconds: float) -> None:
         """Learn the speed of landing from rounds large enough to tell."""

@@ -94,6 +94,15 @@ class Spool:
             raise BrokenInvariant("a segment's items were released with fewer bytes than they were added with")
         return [self._free_segment(int(number)) for number in touched[refs == 0]]
 
+    def pin(self, segments: Numbers) -> None:
+        """Keep these segments, and their numbers, until `unpin`."""
+        np.add.at(self._segments.refs, segments, 1)
+
+    def unpin(self, segments: Numbers) -> list[str]:
+        """Returns the paths of those that nothing refers to any more."""
+        np.subtract.at(self._segments.refs, segments, 1)
+        return [self._free_segment(int(number)) for number in segments if self._segments.refs[number] == 0]
+
     def _free_segment(self, number: int) -> str:
         path = self._paths.pop(number)
         del self._numbers[path]
@@ -122,10 +131,15 @@ class Spool:
         occupied = sum(self.tier_bytes)
         return float(self._segments.live[: self._segments.size].sum()) / occupied if occupied else 1.0
 
-    def emptiest(self, wanted_bytes: int) -> Numbers:
-        """Segments that occupy most for what they still hold, until `wanted_bytes` would be freed."""
+    def wasted(self, segments: Numbers) -> int:
+        """Bytes that these occupy beyond what they hold."""
+        return int((self._segments.bytes[segments] - self._segments.live[segments]).sum())
+
+    def emptiest(self, wanted_bytes: int, below: float = 1.0) -> Numbers:
+        """Segments that hold least for what they occupy, until `wanted_bytes` would be freed; only under that share."""
         numbers = np.array(list(self._paths), np.int64)
-        waste = self._segments.live[numbers] / np.maximum(self._segments.bytes[numbers], 1)
-        ranked = numbers[np.argsort(waste, kind="stable")]
+        share = self._segments.live[numbers] / np.maximum(self._segments.bytes[numbers], 1)
+        numbers, share = numbers[share <= below], share[share <= below]
+        ranked = numbers[np.argsort(share, kind="stable")]
         enough = int(np.searchsorted(np.cumsum(self._segments.bytes[ranked]), wanted_bytes)) + 1
         return ranked[:enough]

@@ -13,22 +13,26 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Block
 from tidegate.control.flush import Limits, Round
-from tidegate.control.ledger import Durable, Ledger
+from tidegate.control.ledger import Durable, Ledger, Move
+from tidegate.control.retry import pause_s
 from tidegate.control.spool import TIERS
 from tidegate.engine.clock import Clock
 from tidegate.engine.ingest import Floor, IngestJob
 from tidegate.engine.journal import (
+    FencedOff,
     Head,
     Recovered,
     Snapshot,
@@ -38,32 +42,45 @@ from tidegate.engine.journal import (
     restore,
     table_rows,
 )
-from tidegate.engine.land import LandJob
+from tidegate.engine.land import LandJob, unanswered
 from tidegate.engine.plans import PlanBook
-from tidegate.engine.rows import ELSEWHERE, ERROR, FILTERED, LANDED, REFUSED, ROWS, STALE, UNKNOWN_LAYOUT
+from tidegate.engine.rows import CONFLICT, ELSEWHERE, ERROR, FILTERED, HUNG, LANDED, LOST, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.engine.schemas import SchemaWrites, read_ddls, refuse_unknown_layouts, schema_plans
-from tidegate.engine.segments import HELD, MEMORY_TIER, Places, SpoolDirectory
-from tidegate.engine.status import Status, Totals
+from tidegate.engine.segments import HELD, MEMORY_TIER, Places, SpoolDirectory, gather
+from tidegate.engine.status import NAMED, Status, Totals
 from tidegate.engine.store import Store, StoreOpener
 from tidegate.errors import (
     BadEvents,
     BrokenInvariant,
+    LandingError,
     SpoolError,
+    SpoolLost,
     StoreRefused,
     StoreUnavailable,
     TidegateError,
 )
 from tidegate.events import LAYOUT, RESOLVED, physical_ms
 from tidegate.format.ddl import DdlEvent
-from tidegate.format.layout import METADATA, RESERVED_PREFIX, metadata_text, parse_metadata
+from tidegate.format.layout import (
+    METADATA,
+    RESERVED_PREFIX,
+    PathOptions,
+    is_schema_path,
+    metadata_text,
+    parse_index_path,
+    parse_metadata,
+)
 from tidegate.metrics import Metrics
 from tidegate.settings import Settings, shape
 
 log = logging.getLogger("tidegate")
 
 METADATA_EVERY_S = 2.0
+_MOVE_PAUSE_S = 10.0
+_LOOKED_AT = 1000  # objects of a sink that is not ours
 _WAIT_S = 0.05  # every wait is short, so that it also ends on stop and on any error
 
+Gatherer = Callable[[list[tuple[str, int, int]], Places, str], list[tuple[str, int, int]]]
 Lander = Callable[[list[dict[str, Any]], LandJob], pa.Table]
 
 
@@ -75,6 +92,7 @@ class Changefeed:
     clock: Clock
     metrics: Metrics
     run_land: Lander
+    run_gather: Gatherer = gather
     slots: int = 2
     limits: Limits | None = None
     disk_reserve_bytes: int = 512 << 20  # with less free space under the spool no wake goes out
@@ -100,10 +118,17 @@ class Changefeed:
             spool_max_bytes=min(s.spool_max_bytes, self.spool.memory_limit) if memory_only else s.spool_max_bytes,
             dispatcher_share=s.dispatcher_share,
         )
-        if not has_journal(self.store):  # looked at before anything is written: a refused sink stays as it is
-            self._refuse_foreign_objects()
+        # Looked at before anything is written: a refused sink stays as it is.
+        foreign = not has_journal(self.store) and self._is_foreign()
+        # What `metadata` says, not the journal: a crash may lie between the two, or another writer.
+        metadata = self.store.get(METADATA)
+        self._written_checkpoint = parse_metadata(metadata.decode(errors="replace")) if metadata is not None else 0
         self.store.prepare()
-        self.journal, found = open_journal(self.store, self.paths)
+        self.journal, found = open_journal(
+            self.store, self.paths, shape(s), foreign, written_ts=self._written_checkpoint
+        )
+        if found.surpassed:
+            log.warning("taken over from another writer at checkpoint-ts %d", found.checkpoint_ts)
         shared_lanes = not s.partition_separator and not s.table_id_as_path
         self.ledger = Ledger(limits, shared_lanes, self._agreed_spans(found))
         _ = self.ledger.blocking.trigger_number  # made now: among a million tables it would take a moment
@@ -111,7 +136,7 @@ class Changefeed:
         if found.tables and bool(found.spans) != s.across_nodes:  # files are named otherwise now, and count from 1
             self.ledger.queues.lanes.number[:] = 0
         self.layouts = dict(found.layouts)
-        self.book = PlanBook(s, self.ledger, self.layouts, self.open_store)
+        self.book = PlanBook(s, self.ledger, self.layouts, self.open_store, found.foreign)
         self._writes = SchemaWrites()
         self._ddl_failures: dict[Key, str] = {}
         self._unrecorded: dict[int, Round] = {}  # planned, and maybe not in the journal yet
@@ -122,11 +147,11 @@ class Changefeed:
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._failures: dict[int, str] = {}
+        self._waiting: str | None = None
+        self._moves, self._next_move = 0, 0.0
         self._ingesting = False
         self._landers = 0
         self._arrivals: list[tuple[float, int]] = []
-        # What `metadata` says, not the journal: a crash may lie between the two.
-        self._written_checkpoint = parse_metadata((self.store.get(METADATA) or metadata_text(0).encode()).decode())
         self._held_written: set[int] = set()
         self._held_lock = threading.Lock()
         self._threads = [
@@ -144,17 +169,24 @@ class Changefeed:
         log.warning("split-spans stays %d for this run: the last one ended in the middle of a table", found.spans)
         return found.spans
 
-    def _refuse_foreign_objects(self) -> None:
-        foreign = next((p for p, _ in self.store.list("") if not p.startswith(f"{RESERVED_PREFIX}/")), None)
-        if foreign is not None:
+    def _is_foreign(self) -> bool:
+        """Whether somebody wrote here in TiCDC's layout; what has another layout is refused."""
+        others = (path for path, _ in self.store.list("") if not path.startswith(f"{RESERVED_PREFIX}/"))
+        found = list(islice(others, _LOOKED_AT))
+        if found and not any(_is_ticdc(path, self.paths) for path in (*found, *self._metadata())):
             raise StoreRefused(
-                f"the sink {self.settings.sink_uri} is not empty ({foreign}) and was not written by Tidegate; "
-                "give an empty prefix"
+                f"the sink {self.settings.sink_uri} is not empty ({found[0]}) and holds nothing of TiCDC's layout; "
+                "give another prefix"
             )
+        return bool(found)
+
+    def _metadata(self) -> list[str]:
+        return [METADATA] if self.store.size(METADATA) is not None else []
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        self.journal.patience = self._wait_out
         for thread in self._threads:
             thread.start()
 
@@ -213,7 +245,10 @@ class Changefeed:
                 thread.join(timeout=5.0)
         # A thread that hangs in the store would be waited for without limit; the next start knows what it missed.
         if self._error is None and not any(thread.is_alive() for thread in self._threads):
-            self.write_progress()
+            try:
+                self.write_progress()
+            except StoreUnavailable as exc:
+                log.warning("cannot write the last checkpoint, the next start reads a little more again: %s", exc)
         self.spool.close()
 
     _closed = False
@@ -221,18 +256,12 @@ class Changefeed:
     # -- accepted ------------------------------------------------------------------------------------------------
 
     def ingest_job(self, tasks: int, allowance_bytes: int) -> IngestJob:
-        s, spool = self.settings, self.spool
+        s = self.settings
         with self._lock:
             self._ingesting = True
-            left = max(0, spool.memory_limit - self.ledger.spool.tier_bytes[MEMORY_TIER])
+            places = self._places(tasks)
             layouts = dict(self.layouts)
             cuts = tuple(sorted(key.ts for key in self.ledger.blocking.blocks))
-        memory_only = s.spool_type == "memory"
-        places = Places(
-            memory_dir=str(spool.memory) if spool.memory is not None else None,
-            memory_bytes=left if memory_only else left // max(1, tasks),
-            disk_dir=None if memory_only else str(spool.disk),
-        )
         return IngestJob(
             layouts=layouts,
             encoding=s.encoding,
@@ -248,6 +277,15 @@ class Changefeed:
             cuts=cuts,
         )
 
+    def _places(self, tasks: int) -> Places:
+        spool, memory_only = self.spool, self.settings.spool_type == "memory"
+        left = max(0, spool.memory_limit - self.ledger.spool.tier_bytes[MEMORY_TIER])
+        return Places(
+            memory_dir=str(spool.memory) if spool.memory is not None else None,
+            memory_bytes=left if memory_only else left // max(1, tasks),
+            disk_dir=None if memory_only else str(spool.disk),
+        )
+
     def ingest_ended(self) -> None:
         with self._lock:
             self._ingesting = False
@@ -258,7 +296,7 @@ class Changefeed:
         errors = items.filter(pc.equal(kinds, ERROR))
         if errors.num_rows:
             name, _, sentence = errors["text"][0].as_py().partition(": ")
-            raise SpoolError(sentence) if name == "SpoolError" else BadEvents(sentence)
+            raise {"SpoolError": SpoolError, "SpoolLost": SpoolLost}.get(name, BadEvents)(sentence)
         layouts = items.filter(pc.equal(kinds, LAYOUT))
         with self._lock:
             self.layouts.update(zip(layouts["layout"].to_pylist(), layouts["text"].to_pylist(), strict=True))
@@ -409,7 +447,10 @@ class Changefeed:
         if writes := self._writes.due(now, self.ledger.planner.closing):
             return partial(self._write_schemas, writes)
         round_ = self._next_round()
-        return partial(self._land, round_) if round_ is not None else None
+        if round_ is not None:
+            return partial(self._land, round_)
+        move = self.ledger.remains() if now >= self._next_move else None
+        return partial(self._move, move) if move is not None else None
 
     def _collect_writes(self, now: float) -> None:
         """The DDLs that have drained since the last look; who waits for a drain, or for work, goes on."""
@@ -424,7 +465,7 @@ class Changefeed:
             plans = schema_plans(writes, events, self.settings, self.book)
             job = self.book.job({}, {})
         with_files = [plan for plan in plans if plan["files"]]
-        receipts = self.run_land(with_files, job).to_pylist() if with_files else []
+        receipts = self._run_land(with_files, job).to_pylist() if with_files else []
         answers = {receipt["file"]: receipt for receipt in receipts}
         for plan, write in zip(plans, writes, strict=True):
             answer = answers.get(plan["file"])
@@ -454,11 +495,9 @@ class Changefeed:
             self.totals.drains_s.append(block.drained - block.arrived)
 
     def _schema_failed(self, write: Write, event: DdlEvent, answer: Mapping[str, Any]) -> None:
-        if answer["outcome"] == REFUSED:
-            raise StoreRefused(f"cannot write the schema file of `{event.query}`: {answer['error']}")
         with self._changed:
             if write.key not in self._ddl_failures:
-                log.warning("writing %s failed, will try again: %s", answer["path"], answer["error"])
+                log.warning("cannot write the schema file of `%s`, will try again: %s", event.query, answer["error"])
             self._ddl_failures[write.key] = answer["error"] or "no answer"
             self._writes.failed(write, self.clock.steady())
         self.metrics.inc("store_retries_total")
@@ -491,13 +530,43 @@ class Changefeed:
                 self._intend(round_.id, files, head)
             else:
                 self.metrics.inc("store_retries_total")
-            receipts = self.run_land(plans, job)
+            receipts = self._run_land(plans, job)
             self._receive(round_, receipts, self.clock.steady() - started)
         finally:
             with self._changed:
                 self._landers -= 1
                 self._changed.notify_all()
             self._count_landers()
+
+    def _run_land(self, plans: list[dict[str, Any]], job: LandJob) -> pa.Table:
+        try:
+            return self.run_land(plans, job)
+        except (
+            Exception
+        ) as exc:  # its worker was killed more often than Spark tries again, or Spark itself is in trouble
+            return unanswered(plans, f"the landing was lost: {first_line(exc)}")
+
+    def _move(self, move: Move) -> None:
+        """Copy what cannot land together, so that the segments it pins can be deleted."""
+        with self._lock:
+            self._moves += 1
+            items = self.ledger.queues.items
+            slots = move.slots.tolist()
+            at = zip(move.segments.tolist(), items.offset[slots].tolist(), items.length[slots].tolist(), strict=True)
+            slices = [(self.ledger.spool.path(segment), offset, length) for segment, offset, length in at]
+            places, name = self._places(1), f"move{self._moves}-0-0"
+        copied: list[tuple[str, int, int]] = []
+        try:
+            copied = self.run_gather(slices, places, name)
+        except Exception as exc:
+            log.warning("cannot copy the remains of the spool together, will try again: %s", first_line(exc))
+            self._next_move = self.clock.steady() + _MOVE_PAUSE_S
+            self._delete([str(path) for path in self.spool.of_batch(name.split("-")[0])])
+        with self._changed:
+            freed = self.ledger.moved(move, copied)
+            self._changed.notify_all()
+        self._delete(freed)
+        self.metrics.inc("spool_moved_bytes_total", sum(length for _, _, length in slices) if copied else 0)
 
     def _count_landers(self) -> None:
         self.metrics.set("land_tasks_running", self._landers, executor="driver")
@@ -510,14 +579,14 @@ class Changefeed:
 
     def _receive(self, round_: Round, receipts: pa.Table, seconds: float) -> None:
         receipts = receipts.sort_by("file")
-        landed = pc.equal(receipts["outcome"], LANDED).to_numpy(zero_copy_only=False)
+        landed = _is(receipts, LANDED)
         if len(landed) != len(round_):
             raise BrokenInvariant(f"round {round_.id} has {len(round_)} files but {len(landed)} receipts")
         with self._changed:
-            elsewhere = _elsewhere(round_, receipts)
+            elsewhere, hung = _elsewhere(round_, receipts), _is(receipts, HUNG)
             failed = ~landed & ~np.isin(round_.lane, list(elsewhere))
             self._note_failures(round_, receipts, landed, failed)
-            durable = self.ledger.receive(round_, landed, self.clock.steady(), seconds, elsewhere)
+            durable = self.ledger.receive(round_, landed, self.clock.steady(), seconds, elsewhere, hung)
             # In the same breath: a snapshot must not see the one without the other.
             self.journal.confirm(round_.plan[landed].tolist())
             self.journal.withdraw(durable.withdrawn)
@@ -529,7 +598,7 @@ class Changefeed:
         self._write_held()
         self._count(round_, receipts, landed, durable, seconds)
         self._measure()
-        self._stop_if_refused(round_, receipts)
+        self._start_again_if_needed(round_, receipts)
 
     def _note_failures(self, round_: Round, receipts: pa.Table, landed: Any, failed: Any) -> None:
         """The status names a table from its first failure until it lands."""
@@ -543,13 +612,14 @@ class Changefeed:
                 log.warning("landing %s failed, will try again: %s", self.ledger.queues.name(owner), errors[i])
             self._failures[owner] = errors[i] or self._failures.get(owner, "waits for an earlier file")
 
-    def _stop_if_refused(self, round_: Round, receipts: pa.Table) -> None:
-        """What the store refuses does not pass by itself: stop and say so, rather than fill the spool behind it."""
-        refused = pc.index(receipts["outcome"], REFUSED).as_py()
-        if refused >= 0:
-            with self._lock:
-                name = self.ledger.queues.name(int(round_.dispatcher[refused]))
-            raise StoreRefused(f"cannot land {name}: {receipts['error'][refused]}")
+    def _start_again_if_needed(self, round_: Round, receipts: pa.Table) -> None:
+        """A spool that is gone is replayed; a file that an old writer made after all is adopted: a start does both."""
+        if (lost := pc.index(receipts["outcome"], LOST).as_py()) >= 0:
+            raise SpoolLost(receipts["error"][lost].as_py())
+        for i in np.flatnonzero(_is(receipts, CONFLICT)).tolist():
+            ds, owner = self.ledger.queues.dispatchers, int(round_.dispatcher[i])
+            if self.journal.has_orphan(int(ds.table_id[owner]), int(ds.span[owner])):
+                raise StoreUnavailable(f"a process of an earlier run still wrote: {receipts['error'][i]}")
 
     def _add_up(self, round_: Round, landed: Any, durable: Durable) -> None:
         totals = self.totals
@@ -588,11 +658,26 @@ class Changefeed:
         layouts = {str(key): text for key, text in self.layouts.items()}
         noted = self.journal.noted()
         spans = self.ledger.spans if self.settings.across_nodes else 0
-        return Head(progress.checkpoint_ts, progress.position, layouts, *noted, spans=spans, shape=shape(self.settings))
+        head = Head(progress.checkpoint_ts, progress.position, layouts, *noted, spans=spans, shape=shape(self.settings))
+        return replace(head, foreign=self.book.foreign)
 
     def compact(self) -> None:
         """Replace the journal's entries by a snapshot of the ledger."""
         self.journal.snapshot(self._snapshot)
+
+    def _wait_out(self, tries: int, error: StoreUnavailable) -> None:
+        """The journal cannot be written: wait, as long as the changefeed runs."""
+        if not tries:
+            log.warning("cannot write the journal, will try again: %s", error)
+        self.metrics.inc("store_retries_total")
+        until = self.clock.steady() + pause_s(tries, self.journal.number)
+        with self._changed:
+            self._waiting = f"the journal: {error}"
+            while self.clock.steady() < until:
+                if self._closed or self._error is not None:
+                    raise error
+                self._changed.wait(_WAIT_S)
+            self._waiting = None
 
     def _snapshot(self) -> Snapshot:
         with self._lock:
@@ -628,11 +713,17 @@ class Changefeed:
             self._write_metadata(checkpoint)
 
     def _write_metadata(self, checkpoint: int) -> None:
-        self.metrics.inc("store_requests_total", op="metadata")
+        self.metrics.inc("store_requests_total", 2, op="metadata")
         try:
-            self.store.put(METADATA, metadata_text(checkpoint).encode())
-            self._written_checkpoint = checkpoint
-        except StoreUnavailable as exc:  # it only says less than is true: the next time is soon enough
+            found = self.store.get_tagged(METADATA)
+            if found is not None and (other := _checkpoint_in(found[0])) > checkpoint:
+                raise FencedOff(
+                    f"`{METADATA}` says checkpoint-ts {other}, which is past ours: this sink has another writer now, "
+                    "so this one stops; run only one changefeed per sink"
+                )
+            if self.store.swap(METADATA, metadata_text(checkpoint).encode(), found[1] if found is not None else ""):
+                self._written_checkpoint = checkpoint
+        except LandingError as exc:  # it only says less than is true: the next time is soon enough
             self.metrics.inc("store_retries_total")
             log.warning("cannot write the checkpoint, will try again: %s", exc)
 
@@ -662,7 +753,9 @@ class Changefeed:
                 queued_items=ledger.queues.queued,
                 in_flight_items=ledger.in_flight,
                 duplicates=totals.duplicates,
-                retrying={ledger.queues.name(owner): error for owner, error in self._failures.items()},
+                retrying={ledger.queues.name(owner): error for owner, error in islice(self._failures.items(), NAMED)},
+                retrying_tables=len(self._failures),
+                waiting=self._waiting,
                 ddls={block.event.query: self._waits_for(block) for block in ledger.blocking.blocks.values()},
                 error=str(self._error) if self._error is not None else None,
             )
@@ -721,9 +814,30 @@ _DURATIONS = {
 }
 
 
+def _is(receipts: pa.Table, outcome: str) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = pc.equal(receipts["outcome"], outcome).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _checkpoint_in(metadata: bytes) -> int:
+    """What a `metadata` file says; one that nobody can read is put right."""
+    try:
+        return parse_metadata(metadata.decode(errors="replace"))
+    except StoreRefused:
+        return 0
+
+
+def _is_ticdc(path: str, options: PathOptions) -> bool:
+    return path == METADATA or is_schema_path(path) or parse_index_path(path, options) is not None
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
 def _elsewhere(round_: Round, receipts: pa.Table) -> dict[int, tuple[int, int]]:
     """By lane, the other version whose schema file has the same columns, and its last data file."""
-    found = pc.equal(receipts["outcome"], ELSEWHERE).to_numpy(zero_copy_only=False)
+    found = _is(receipts, ELSEWHERE)
     versions, numbers = receipts["found_version"].to_pylist(), receipts["found_number"].to_pylist()
     return {int(round_.lane[i]): (versions[i], numbers[i]) for i in np.flatnonzero(found).tolist()}
 

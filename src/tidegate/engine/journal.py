@@ -8,32 +8,44 @@ it, so that starting needs no request per table. Only the entry with which a wri
 number that the writer before it would create next, however late that one wakes up.
 
 On restart an unconfirmed file that exists with the size planned is adopted and its index put again; from the first one
-of a lane that does not exist the replay writes anew.
+of a lane that does not exist the replay writes anew. Such a missing file is kept as an orphan until its lane has landed
+something: a process of the old writer that was paused may still create it, and then it is adopted all the same.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.control.columns import Ints
 from tidegate.control.flush import Round
 from tidegate.control.ledger import Ledger
 from tidegate.engine.ingest import Floor
+from tidegate.engine.land import put_index
 from tidegate.engine.store import Store
-from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
+from tidegate.errors import BadSetting, StoreUnavailable, TidegateError
 from tidegate.format import layout as paths
 from tidegate.format.layout import RESERVED_PREFIX
 
 _FOLDER = f"{RESERVED_PREFIX}/journal"
 _ENTRY, _SNAPSHOT = ".entry", ".snapshot"
 _COMPACT_AFTER = 256
+_ADOPT_AT_ONCE = 64
+_ANY_SHAPE: Mapping[str, str] = {}
+
+log = logging.getLogger("tidegate")
+
+Patience = Callable[[int, StoreUnavailable], None]  # called after each failed try; raises when waiting is over
 
 FILES = pa.schema(
     [
@@ -91,6 +103,7 @@ class Head:
     takeover: bool = False
     spans: int = 0  # dispatchers of a split table; 0 where file names carry no dispatcher
     shape: dict[str, str] = field(default_factory=dict)  # options that shape paths and bytes
+    foreign: bool = False  # files of another writer stand on this sink
 
 
 @dataclass(frozen=True)
@@ -102,11 +115,19 @@ class Snapshot:
     head: Head
 
 
+def _impatient(tries: int, error: StoreUnavailable) -> None:
+    raise error
+
+
 @dataclass
 class Journal:
     store: Store
+    options: paths.PathOptions
     number: int = 0
+    patience: Patience = _impatient
+    writer: str = field(default_factory=lambda: uuid.uuid4().hex)  # tells our own entry from another writer's
     open_rounds: list[pa.Table] = field(default_factory=list)
+    orphans: pa.Table = field(default_factory=FILES.empty_table)  # missing files that an old writer may still create
     snapshot_number: int = 0
     takeovers: set[int] = field(default_factory=set)
     _known_layouts: set[int] = field(default_factory=set)
@@ -141,44 +162,75 @@ class Journal:
         with self._lock:
             self._write(FILES.empty_table(), head)
 
+    def has_orphan(self, table_id: int, span: int) -> bool:
+        of_table = self.orphans.filter(pc.equal(self.orphans["table_id"], table_id))
+        return span in of_table["span"].to_pylist()
+
     def wants_snapshot(self) -> bool:
         return self.number - self.snapshot_number >= _COMPACT_AFTER
 
-    def snapshot(self, take: Callable[[], Snapshot]) -> None:
+    def snapshot(self, take: Callable[[], Snapshot], before: Callable[[int], None] = lambda number: None) -> None:
         """Replace all entries so far by one object, then delete them.
 
-        `take` is called while no entry can be written, so that what the entries confirm stands in its tables.
+        `take` and `before` are called while no entry can be written, so that what the entries say stands in the
+        snapshot's tables, or wherever `before` puts it.
         """
         with self._lock:
             seen = take()
             self._settle(seen.head)
             pending = pa.concat_tables([FILES.empty_table(), *self.open_rounds, *seen.planned])
             body = {**_head_json(seen.head), "pending": _bytes_of(pending).hex()}
-            tables = seen.tables.replace_schema_metadata({"tidegate": json.dumps(body)})
-            self.store.put(f"{_FOLDER}/{self.number:020d}{_SNAPSHOT}", _bytes_of(tables))
-            before, self.snapshot_number = self.snapshot_number, self.number
-            for number in range(before, self.number + 1):
-                if number not in self.takeovers:
-                    self.store.delete(f"{_FOLDER}/{number:020d}{_ENTRY}")
-                if number < self.number:
-                    self.store.delete(f"{_FOLDER}/{number:020d}{_SNAPSHOT}")
+            body["orphans"] = _bytes_of(self.orphans).hex()
+            data = _bytes_of(seen.tables.replace_schema_metadata({"tidegate": json.dumps(body)}))
+            self._persist(lambda: before(self.number))
+            self._persist(lambda: self.store.put(f"{_FOLDER}/{self.number:020d}{_SNAPSHOT}", data))
+            self.snapshot_number = self.number
+            self._delete_older()
+
+    def _delete_older(self) -> None:
+        """What the snapshot replaces, and what a crash left of earlier ones; what cannot be deleted now can wait."""
+        try:
+            for path in [path for path, _ in self.store.list(_FOLDER)]:
+                number, is_entry = _number_of(path), path.endswith(_ENTRY)
+                if (number <= self.number and number not in self.takeovers) if is_entry else number < self.number:
+                    self.store.delete(path)
+        except StoreUnavailable as exc:
+            log.warning("old journal entries are deleted later: %s", exc)
 
     def _settle(self, head: Head) -> None:
-        """Forget the files that are confirmed or withdrawn from the rounds that are open."""
+        """Forget the files that are confirmed or withdrawn from the open rounds, and the orphans before them."""
         if settled := head.confirmed + head.withdrawn:
+            if self.orphans.num_rows:
+                confirmed = np.array(head.confirmed, np.int64)
+                landed = [table.filter(np.isin(table["plan"].to_numpy(), confirmed)) for table in self.open_rounds]
+                self.orphans = _still_orphans(self.orphans, landed, self.options)
             done = np.array(settled)
             kept = [table.filter(~np.isin(table["plan"].to_numpy(), done)) for table in self.open_rounds]
             self.open_rounds = [table for table in kept if table.num_rows]
 
-    def _write(self, files: pa.Table, head: Head) -> None:
-        fresh = {key: text for key, text in head.layouts.items() if int(key) not in self._known_layouts}
-        body = _head_json(replace(head, layouts=fresh))
-        text = files.replace_schema_metadata({"tidegate": json.dumps(body)})
-        if not self.store.create_bytes(f"{_FOLDER}/{self.number + 1:020d}{_ENTRY}", _bytes_of(text)):
+    def _persist(self, act: Callable[[], None]) -> None:
+        """Try until it is done; between the tries `patience` decides how long to wait."""
+        tries = 0
+        while True:
+            try:
+                return act()
+            except StoreUnavailable as exc:
+                self.patience(tries, exc)
+                tries += 1
+
+    def _create(self, path: str, data: bytes) -> None:
+        # An entry that stands and says what we say, our own name included, is ours: only its answer was lost.
+        if not self.store.create_bytes(path, data) and self.store.get(path) != data:
             raise FencedOff(
                 f"journal entry {self.number + 1} was written by another process: this sink has another writer now, "
                 "so this one stops; run only one changefeed per sink"
             )
+
+    def _write(self, files: pa.Table, head: Head) -> None:
+        fresh = {key: text for key, text in head.layouts.items() if int(key) not in self._known_layouts}
+        body = {**_head_json(replace(head, layouts=fresh)), "writer": self.writer}
+        data = _bytes_of(files.replace_schema_metadata({"tidegate": json.dumps(body)}))
+        self._persist(lambda: self._create(f"{_FOLDER}/{self.number + 1:020d}{_ENTRY}", data))
         self.number += 1
         if head.takeover:
             self.takeovers.add(self.number)
@@ -234,29 +286,59 @@ class Recovered:
     layouts: dict[int, str] = field(default_factory=dict)
     spans: int = 0
     shape: dict[str, str] = field(default_factory=dict)
+    foreign: bool = False
+    surpassed: bool = False  # another writer has brought the checkpoint further than the journal knows
     tables: list[pa.Table] = field(default_factory=list)  # a snapshot, then files in order, all durable
+    orphans: pa.Table = field(default_factory=FILES.empty_table)
+    next_plan: int = 0
     adopted: int = 0
 
 
-def open_journal(store: Store, options: paths.PathOptions) -> tuple[Journal, Recovered]:
-    """Read what is there, adopt what landed unconfirmed, and take over by creating the next entry."""
-    journal, found, pending = _read_all(store)
-    # Whoever wrote before is fenced off from here on.
-    journal.record(Head(found.checkpoint_ts, found.position, {}, takeover=True, spans=found.spans, shape=found.shape))
-    _adopt(store, options, found, list(pending.values()))
+def open_journal(
+    store: Store,
+    options: paths.PathOptions,
+    shape: Mapping[str, str] = _ANY_SHAPE,
+    foreign: bool = False,
+    written_ts: int = 0,
+) -> tuple[Journal, Recovered]:
+    """Read what is there, adopt what landed unconfirmed, and take over by creating the next entry.
+
+    `shape` are the options that shape paths and bytes, which one prefix has for good. `foreign` says that somebody
+    else's files stand there, `written_ts` is the checkpoint in `metadata`. We never write one that the journal does not
+    know, so a greater one says that another writer was here after us.
+    """
+    journal, found, pending = _read_all(store, options)
+    _refuse_other_shape(found.shape, shape)
+    found.shape = dict(shape)
+    found.surpassed = written_ts > found.checkpoint_ts
+    found.checkpoint_ts = max(found.checkpoint_ts, written_ts)
+    found.foreign |= foreign or found.surpassed
+    head = Head(found.checkpoint_ts, found.position, {}, takeover=True, spans=found.spans, shape=found.shape)
+    journal.record(replace(head, foreign=found.foreign))  # whoever wrote before is fenced off from here on
+    _adopt(store, options, found, pa.concat_tables([found.orphans, *pending.values()]))
+    journal.orphans = found.orphans
     return journal, found
+
+
+def _refuse_other_shape(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    changed = [f"{key} = {now[key]} (was {value})" for key, value in before.items() if now.get(key, value) != value]
+    if changed:
+        raise BadSetting(
+            f"this sink was written with other options: {', '.join(changed)}; readers of one prefix cannot follow such "
+            "a change, so set them back or give another prefix"
+        )
 
 
 def read_journal(store: Store) -> Recovered | None:
     """What the journal says, without taking over; None if there is none."""
-    return _read_all(store)[1] if has_journal(store) else None
+    return _read_all(store, paths.PathOptions())[1] if has_journal(store) else None
 
 
-def _read_all(store: Store) -> tuple[Journal, Recovered, dict[int, pa.Table]]:
+def _read_all(store: Store, options: paths.PathOptions) -> tuple[Journal, Recovered, dict[int, pa.Table]]:
     names = sorted(path for path, _ in store.list(_FOLDER))
     entries = [path for path in names if path.endswith(_ENTRY)]
     snapshots = [path for path in names if path.endswith(_SNAPSHOT)]
-    journal, found = Journal(store), Recovered()
+    journal, found = Journal(store, options), Recovered()
     pending: dict[int, pa.Table] = {}
     if snapshots:
         journal.number = journal.snapshot_number = _number_of(snapshots[-1])
@@ -264,7 +346,7 @@ def _read_all(store: Store) -> tuple[Journal, Recovered, dict[int, pa.Table]]:
     for path in entries:
         if _number_of(path) > journal.number:
             journal.number = _number_of(path)
-            if _read_entry(store, path, found, pending):
+            if _read_entry(store, path, found, pending, options):
                 journal.takeovers.add(journal.number)
     return journal, found, pending
 
@@ -289,6 +371,13 @@ def restore(ledger: Ledger, found: Recovered) -> None:
     ledger.progress.checkpoint_ts = found.checkpoint_ts
     ledger.progress.resolved_ts = found.checkpoint_ts
     ledger.progress.position = found.position
+    ledger.planner.continue_plans(found.next_plan)
+    queues = ledger.queues
+    if found.orphans.num_rows:
+        ids = (found.orphans[name].to_numpy().astype(np.int64) for name in ("table_id", "span"))
+        queues.lanes.owed[queues.dispatchers.lane[queues.find(*ids)]] = True
+    if found.surpassed:  # its files go behind what the other writer left
+        queues.lanes.schema_version[:] = 0
 
 
 def _restore_table(ledger: Ledger, table: pa.Table) -> None:
@@ -318,30 +407,63 @@ def _restore_table(ledger: Ledger, table: pa.Table) -> None:
 _TEXTS = ("schema_name", "table_name", "target_schema", "target_table", "dispatcher")
 
 
-def _adopt(store: Store, options: paths.PathOptions, found: Recovered, pending: list[pa.Table]) -> None:
+def _adopt(store: Store, options: paths.PathOptions, found: Recovered, planned: pa.Table) -> None:
     """Files that were planned and never confirmed: adopt those that exist, up to the first missing one of a lane."""
+    lanes: dict[str, list[dict[str, Any]]] = {}
+    for file in planned.to_pylist():
+        lanes.setdefault(_lane_path(file, options), []).append(file)
+        found.next_plan = max(found.next_plan, file["plan"] + 1)
+    with ThreadPoolExecutor(_ADOPT_AT_ONCE, "adopt") as pool:
+        answers = list(pool.map(lambda files: _adopt_lane(store, options, files), lanes.values()))
+    adopted = [file for files, _ in answers for file in files]
+    missing = [file for _, files in answers for file in files]
+    next_files = [min(files, key=lambda file: int(file["number"])) for _, files in answers if files]
+    before = [{**file, "number": file["number"] - 1, "last_ts": 0, "last_seq": 0} for file in next_files]
+    found.adopted, found.orphans = len(adopted), pa.Table.from_pylist(missing, schema=FILES)
+    if planned.num_rows:
+        found.tables.append(pa.Table.from_pylist([*adopted, *before], schema=FILES))
+
+
+def _adopt_lane(
+    store: Store, options: paths.PathOptions, files: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(adopted, missing) files of one lane; a number may have been planned by several writers, one after the other."""
+    options, key = _named(files[0], options), data_key(files[0], options)
     adopted: list[dict[str, Any]] = []
-    missing: dict[str, dict[str, Any]] = {}
-    indexed: dict[str, str] = {}
-    for file in sorted((row for table in pending for row in table.to_pylist()), key=lambda row: row["plan"]):
-        key, number = data_key(file, options), file["number"]
-        options = replace(options, across_nodes=bool(file["dispatcher"]))
-        lane, path = paths.index_path(key, options), paths.data_path(key, number, options)
-        if lane in missing:
-            continue
-        size = store.size(path)
-        if size is None:
-            missing[lane] = {**file, "number": number - 1, "last_ts": 0, "last_seq": 0}
-        elif size == file["bytes"]:
-            adopted.append(file)
-            indexed[lane] = paths.index_text(key, number, options)
-        else:
-            raise StoreRefused(f"{path} has {size} bytes but the journal planned {file['bytes']}")
-    for lane, text in indexed.items():
-        store.put(lane, text.encode())
-    found.adopted = len(adopted)
-    if adopted or missing:
-        found.tables.append(pa.Table.from_pylist([*adopted, *missing.values()], schema=FILES))
+    for number in sorted({file["number"] for file in files}):
+        size = store.size(paths.data_path(key, number, options))
+        # All plans of a number begin at the same change, so one of the same size is the same file. If none has it,
+        # something else is in the way: the lane runs into it when it lands, and its table is named then.
+        match = next((file for file in files if file["number"] == number and file["bytes"] == size), None)
+        if match is None:
+            break
+        adopted.append(match)
+    last = adopted[-1]["number"] if adopted else 0
+    if adopted:
+        put_index(store, key, last, options, made=False, beat=lambda size: None)
+    return adopted, [file for file in files if file["number"] > last]
+
+
+def _still_orphans(orphans: pa.Table, landed: list[pa.Table], options: paths.PathOptions) -> pa.Table:
+    """Those whose table and directory have landed nothing."""
+    if not orphans.num_rows:
+        return orphans
+    rows = [row for table in landed for row in table.to_pylist()]
+    tables, lanes = {(row["table_id"], row["span"]) for row in rows}, {_lane_path(row, options) for row in rows}
+    kept = [
+        (row["table_id"], row["span"]) not in tables and _lane_path(row, options) not in lanes
+        for row in orphans.to_pylist()
+    ]
+    return orphans.filter(pa.array(kept, pa.bool_()))
+
+
+def _lane_path(file: dict[str, Any], options: paths.PathOptions) -> str:
+    return paths.index_path(data_key(file, options), _named(file, options))
+
+
+def _named(file: dict[str, Any], options: paths.PathOptions) -> paths.PathOptions:
+    """How this file is named, whatever the option says by now."""
+    return replace(options, across_nodes=bool(file["dispatcher"]))
 
 
 def data_key(file: dict[str, Any], options: paths.PathOptions) -> paths.DataKey:
@@ -381,6 +503,7 @@ def _head_json(head: Head) -> dict[str, Any]:
         "takeover": head.takeover,
         "spans": head.spans,
         "shape": head.shape,
+        "foreign": head.foreign,
     }
 
 
@@ -392,9 +515,12 @@ def _read_snapshot(store: Store, path: str, found: Recovered, pending: dict[int,
     rows = _table_of(bytes.fromhex(body["pending"]))
     for plan, table in zip(rows["plan"].to_pylist(), _each(rows), strict=True):
         pending[plan] = table
+    found.orphans = _table_of(bytes.fromhex(body["orphans"]))
 
 
-def _read_entry(store: Store, path: str, found: Recovered, pending: dict[int, pa.Table]) -> bool:
+def _read_entry(
+    store: Store, path: str, found: Recovered, pending: dict[int, pa.Table], options: paths.PathOptions
+) -> bool:
     """Apply one entry; returns whether a writer took over with it."""
     table = _read(store, path)
     head = json.loads(table.schema.metadata[b"tidegate"])
@@ -405,6 +531,7 @@ def _read_entry(store: Store, path: str, found: Recovered, pending: dict[int, pa
     done = [pending.pop(plan) for plan in head["confirmed"] if plan in pending]
     if done:
         found.tables.append(pa.concat_tables(done))
+        found.orphans = _still_orphans(found.orphans, done, options)
     for plan, row in zip(table["plan"].to_pylist(), _each(table), strict=True):
         pending[plan] = row
     return bool(head["takeover"])
@@ -420,7 +547,7 @@ def _read(store: Store, path: str) -> pa.Table:
 def _apply_head(head: dict[str, Any], found: Recovered) -> None:
     found.checkpoint_ts = max(found.checkpoint_ts, head["checkpoint-ts"])
     found.position = head["position"] if head["position"] is not None else found.position
-    found.spans, found.shape = head["spans"], head["shape"]
+    found.spans, found.shape, found.foreign = head["spans"], head["shape"], head["foreign"]
     found.layouts.update({int(key): text for key, text in head["layouts"].items()})
 
 

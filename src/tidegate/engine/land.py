@@ -1,13 +1,15 @@
 """Executor side of durability: assemble files from the spool, put data, then index; return receipts.
 
 Promises: schema file before the first data file of a version, data before index, the index once per lane and last; one
-lane's files in order, different lanes at once. No lane sleeps for a retry: what makes no progress for `stall_s` plus
-its bytes at 10 MiB/s is given up and returned as unfinished, and starts nothing more afterwards, so one hanging file
+lane's files in order, different lanes at once. An index never goes back, whoever writes it and however late. No lane
+sleeps for a retry: what makes no progress for `stall_s` plus its bytes at 10 MiB/s is given up, returned as hung, and
+starts nothing more afterwards; when all threads hang, what was not begun is returned untried. So one hanging file
 delays no receipt of another for long.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -17,15 +19,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.engine.rows import ELSEWHERE, LANDED, RECEIPTS, REFUSED, UNFINISHED
-from tidegate.engine.store import Store, StoreOpener
-from tidegate.errors import StoreRefused, TidegateError
+from tidegate.engine.rows import CONFLICT, ELSEWHERE, HUNG, LANDED, LOST, RECEIPTS, REFUSED, UNFINISHED
+from tidegate.engine.store import Beat, Store, StoreOpener
+from tidegate.errors import SpoolLost, StoreConflict, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format import layout, protocol, tables
 from tidegate.sink_uri import Access
 
 _BYTES_PER_S = 10 << 20
 _POLL_S = 0.1
 _BYTES_IN_FLIGHT = 128 << 20
+_LANES_PER_WORKER = 8  # small puts mostly wait for the store; large ones are bounded by the bytes in flight
+_INDEX_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class LandJob:
     worker_count: int = 16
     output_column_id: bool = False
     stall_s: float = 2.0
+    foreign: bool = False  # another writer's files stand on this sink: look before a directory is used first
 
 
 class _GivenUp(Exception):
@@ -47,7 +52,7 @@ class _GivenUp(Exception):
 
 
 class _Elsewhere(Exception):
-    """The schema file of these columns stands under another version: the driver decides where the files go."""
+    """The schema file of these columns stands under this version, with so many files: the driver decides what next."""
 
     def __init__(self, version: int, number: int) -> None:
         super().__init__()
@@ -108,6 +113,7 @@ class _Crew:
     changed: threading.Condition = field(default_factory=threading.Condition)
     in_flight: int = 0
     left: int = 0  # lanes neither ended nor given up
+    hung: int = 0
 
     def start(self, count: int) -> None:
         for _ in range(count):
@@ -136,8 +142,20 @@ class _Crew:
             if lane.ended:
                 return
             lane.watch.given_up = True
+            self.hung += 1
             self._leave(lane)
         self.start(1)
+
+    def abandon(self) -> None:
+        """Begin no lane more."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                lane = self.lanes.get_nowait()
+                for receipt in lane.receipts:
+                    receipt.error = "not tried: the store does not answer"
+                with self.changed:
+                    self.left -= 1
+                    self.changed.notify_all()
 
     def _leave(self, lane: _Lane) -> None:
         self.in_flight -= lane.bytes
@@ -153,8 +171,9 @@ def land(plans: Sequence[dict[str, Any]], job: LandJob) -> pa.RecordBatch:
     crew.left = len(lanes)
     for lane in lanes:
         crew.lanes.put(lane)
-    crew.start(min(len(lanes), store.concurrency or job.worker_count))
-    _wait(crew, lanes)
+    threads = min(len(lanes), store.concurrency or _LANES_PER_WORKER * job.worker_count)
+    crew.start(threads)
+    _wait(crew, lanes, threads)
     # A lane given up may still write into its receipts: what is returned was read before.
     return _receipts([receipt for lane in lanes for receipt in lane.receipts])
 
@@ -166,8 +185,8 @@ def _lanes(plans: Sequence[dict[str, Any]], job: LandJob) -> list[_Lane]:
     return [_Lane(files, [_Receipt(f["file"]) for f in files], _Watch(job.stall_s)) for files in grouped.values()]
 
 
-def _wait(crew: _Crew, lanes: list[_Lane]) -> None:
-    """Until every lane has ended or was given up."""
+def _wait(crew: _Crew, lanes: list[_Lane], threads: int) -> None:
+    """Until every lane has ended, was given up, or is not begun because as many hang as there are threads."""
     while True:
         with crew.changed:
             if crew.changed.wait_for(lambda: crew.left == 0, _POLL_S):
@@ -177,6 +196,8 @@ def _wait(crew: _Crew, lanes: list[_Lane]) -> None:
             if lane.started and not lane.ended and not lane.watch.given_up and now > lane.watch.until > 0:
                 crew.give_up(lane)
                 _mark_unanswered(lane)
+        if crew.hung >= threads:
+            crew.abandon()
 
 
 def _mark_unanswered(lane: _Lane) -> None:
@@ -184,6 +205,7 @@ def _mark_unanswered(lane: _Lane) -> None:
     lane.receipts = [replace(receipt) for receipt in lane.receipts]
     for receipt in lane.receipts:
         if receipt.outcome != LANDED:
+            receipt.outcome = HUNG
             receipt.error = receipt.error or f"no answer from the store within {lane.watch.stall_s:g} s"
 
 
@@ -235,7 +257,7 @@ def _put_ddl_schema(path: str, text: str, receipt: _Receipt, store: Store) -> No
     if found == text:
         return
     if tables.columns_text(found) != tables.columns_text(text):
-        raise StoreRefused(f"{path} exists and lists other columns; another writer uses this sink")
+        raise StoreConflict(f"{path} exists and lists other columns; another writer uses this sink")
     store.put(path, text.encode())
     receipt.requests += 1
 
@@ -243,8 +265,16 @@ def _put_ddl_schema(path: str, text: str, receipt: _Receipt, store: Store) -> No
 def _fail(receipt: _Receipt, exc: Exception) -> None:
     """An error becomes an outcome: one that left its thread would leave the lane without an answer."""
     if not isinstance(exc, _GivenUp):
-        receipt.outcome = UNFINISHED if isinstance(exc, TidegateError) and exc.retry else REFUSED
+        receipt.outcome = _outcome(exc)
         receipt.error = str(exc) if isinstance(exc, TidegateError) else f"{type(exc).__name__}: {exc}"
+
+
+def _outcome(exc: Exception) -> str:
+    if isinstance(exc, SpoolLost):
+        return LOST
+    if isinstance(exc, StoreConflict):
+        return CONFLICT
+    return UNFINISHED if isinstance(exc, TidegateError) and exc.retry else REFUSED
 
 
 def _key(plan: dict[str, Any]) -> layout.DataKey:
@@ -292,9 +322,13 @@ def _put_schema(plan: dict[str, Any], receipt: _Receipt, store: Store, job: Land
     receipt.schema_check_s = checked - started
     receipt.requests += 1
     if version in standing:
+        if plan["schema"] == tables.CHECK and job.foreign:
+            last = _last_number(plan, version, receipt, store, job)
+            if last != plan["number"] - 1:
+                raise _Elsewhere(version, last)
         return
     if plan["schema"] == tables.CHECK and (other := _same_columns(standing, version, path, text, store)) is not None:
-        raise _Elsewhere(other, _last_number(plan, other, store, job))
+        raise _Elsewhere(other, _last_number(plan, other, receipt, store, job))
     watch.beat(0)
     store.create_bytes(path, text.encode())
     receipt.schema_write_s = time.monotonic() - checked
@@ -316,23 +350,69 @@ def _same_columns(standing: set[int], version: int, path: str, text: str, store:
     return None
 
 
-def _last_number(plan: dict[str, Any], version: int, store: Store, job: LandJob) -> int:
-    """How far the data files go in the directory of this version."""
+def _last_number(plan: dict[str, Any], version: int, receipt: _Receipt, store: Store, job: LandJob) -> int:
+    """How far the data files go in the directory of this version, also past an index that was left behind."""
     key = replace(_key(plan), version=version)
     found = store.get(layout.index_path(key, job.paths))
-    return layout.parse_index_text(found.decode(errors="replace"), job.paths.extension)[1] if found else 0
+    number = _number_in(found, job.paths.extension) if found else 0
+    receipt.requests += 1
+    while job.foreign:
+        receipt.requests += 1
+        if store.size(layout.data_path(key, number + 1, job.paths)) is None:
+            break
+        number += 1
+    return number
+
+
+def _number_in(index: bytes, extension: str) -> int:
+    """The number an index names; 0 for one that nobody can read, so it is put right."""
+    try:
+        return layout.parse_index_text(index.decode(errors="replace"), extension)[1]
+    except StoreRefused:
+        return 0
 
 
 def _put_index(plan: dict[str, Any], receipts: list[_Receipt], store: Store, job: LandJob, watch: _Watch) -> None:
-    key = _key(plan)
     started = time.monotonic()
-    watch.beat(0)
-    store.put(layout.index_path(key, job.paths), layout.index_text(key, plan["number"], job.paths).encode())
+    made = plan["number"] == len(receipts)  # with its first file a directory gets its index
+    receipts[-1].requests += put_index(store, _key(plan), plan["number"], job.paths, made, watch.beat)
     receipts[-1].index_s = time.monotonic() - started
-    receipts[-1].requests += 1
     if not watch.given_up:
         for receipt in receipts:
             receipt.outcome = LANDED
+
+
+def put_index(
+    store: Store, key: layout.DataKey, number: int, options: layout.PathOptions, made: bool, beat: Beat
+) -> int:
+    """Let the index name file `number`, unless it names a later one; returns the requests it took.
+
+    `made` says that there should be none yet. Otherwise the one that stands is read first, and replaced only if nobody
+    has changed it since, so a process that was paused in between cannot set it back.
+    """
+    path, text = layout.index_path(key, options), layout.index_text(key, number, options).encode()
+    tag, requests = "" if made else None, 0
+    for _ in range(_INDEX_TRIES):
+        beat(0)
+        if tag is None:
+            requests += 1
+            found = store.get_tagged(path)
+            if found is not None and found[0] == text:
+                return requests
+            if found is not None and (ahead := _number_in(found[0], options.extension)) > number:
+                raise StoreConflict(f"{path} names file {ahead} already: another writer uses this sink")
+            tag = found[1] if found is not None else ""
+            beat(0)
+        requests += 1
+        if store.swap(path, text, tag):
+            return requests
+        tag = None
+    raise StoreUnavailable(f"{path} was changed by somebody else each time it was to be written")
+
+
+def unanswered(plans: Sequence[dict[str, Any]], error: str) -> pa.Table:
+    """Receipts of a round whose task was lost: nobody knows what became of its files."""
+    return pa.Table.from_batches([_receipts([_Receipt(plan["file"], error=error) for plan in plans])])
 
 
 def _receipts(receipts: list[_Receipt]) -> pa.RecordBatch:

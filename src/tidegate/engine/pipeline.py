@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import json
 import logging
-import pickle
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate import sources
-from tidegate.engine.changefeed import Changefeed, held_file
+from tidegate.control.retry import pause_s
+from tidegate.engine.changefeed import Changefeed, first_line, held_file
 from tidegate.engine.clock import SystemClock
 from tidegate.engine.ingest import IngestJob, check_schema, ingest, read_splits
-from tidegate.engine.land import LandJob, land
+from tidegate.engine.land import land
 from tidegate.engine.rows import ITEMS, spark_ddl
+from tidegate.engine.segments import gather
 from tidegate.engine.session import check_session
 from tidegate.engine.status import Status
 from tidegate.engine.store import StoreOpener, open_store
@@ -38,6 +40,7 @@ from tidegate.settings import Settings, load_settings
 from tidegate.sources.datasource import SPLIT_COLUMN, load_stream
 
 log = logging.getLogger("tidegate")
+T = TypeVar("T")
 
 _POLL_S = 0.1
 _RESTARTS = 5  # in a row, without a batch accepted in between
@@ -213,10 +216,11 @@ class Handle:
 
     def _start_run(self) -> _Run:
         store = self.store_opener(self.settings.sink_uri, self.settings.access)
-        lander = _lander(self.spark)
+        run_land, run_gather = _on_executor(self.spark, land), _on_executor(self.spark, gather)
         changefeed = Changefeed(
-            self.settings, store, self.store_opener, SystemClock(), self.metrics, lander, self.slots
-        )
+            self.settings, store, self.store_opener, SystemClock(), self.metrics,
+            lambda plans, job: pa.Table.from_batches([run_land(plans, job)]), run_gather, self.slots,
+        )  # fmt: skip
         try:
             run = _Run(self.spark, changefeed, self.slots, self.finite, self.events, self.backlog)
             changefeed.start()
@@ -257,20 +261,26 @@ class Handle:
 
     def _restart_or_raise(self, error: BaseException) -> None:
         """A passing fault ends the query but not the changefeed: start again from the journal."""
-        if isinstance(error, TidegateError) and not error.retry:
-            raise error
+        ours = isinstance(error, TidegateError)
         self.restarts = self.restarts + 1 if not self._run.accepted_any else 1
-        if self.restarts > _RESTARTS:
+        # What is known to pass is waited for without limit; what nobody understands is not.
+        if not may_pass(error) or (not ours and self.restarts > _RESTARTS):
             raise error
-        log.warning(
-            "the query failed and is started again (%d of %d): %s", self.restarts, _RESTARTS, _first_line(error)
-        )
+        log.warning("the query failed and is started again (try %d): %s", self.restarts, first_line(error))
         self._run.changefeed.stop_reading()
         self._run.end_query()
         self._run.changefeed.fail(error)
         self._run.changefeed.close()
-        self._stop.wait(min(2.0**self.restarts, 30.0))
-        self._run = self._start_run()
+        for tries in count(self.restarts):
+            if self._stop.wait(pause_s(tries, 0)):
+                raise error
+            try:
+                self._run = self._start_run()
+                return
+            except TidegateError as exc:
+                if not exc.retry:
+                    raise
+                log.warning("cannot start again yet (try %d): %s", tries, exc)
 
     def _close_server(self) -> None:
         if self._server is not None:
@@ -397,20 +407,20 @@ def _in_order(events: DataFrame, ordering: str, shards: int) -> DataFrame:
     return events.sortWithinPartitions("table_id", "commit_ts", "seq")
 
 
-def _lander(spark: SparkSession) -> Callable[[list[dict[str, Any]], LandJob], pa.Table]:
-    """Runs a round as a job of one task."""
+def _on_executor(spark: SparkSession, act: Callable[..., T]) -> Callable[..., T]:
+    """`act` as a job of one task, with arguments that travel as bytes of their own and not as part of a closure."""
     sc = spark.sparkContext
 
-    def run(plans: list[dict[str, Any]], job: LandJob) -> pa.Table:
-        def task(parts: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    def run(*arguments: Any) -> T:
+        def task(parts: Iterator[bytes]) -> Iterator[T]:
             for part in parts:
-                yield land(pickle.loads(part), job)
+                yield act(*cloudpickle.loads(part))
 
-        receipts = sc.parallelize([pickle.dumps(plans)], 1).mapPartitions(task).collect()
-        return pa.Table.from_batches(receipts)
+        found: T = sc.parallelize([cloudpickle.dumps(arguments)], 1).mapPartitions(task).collect()[0]
+        return found
 
     return run
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def may_pass(error: BaseException) -> bool:
+    return not isinstance(error, TidegateError) or error.retry

@@ -32,6 +32,7 @@ class PlanBook:
     ledger: Ledger
     layouts: dict[int, str]  # shared with the changefeed, which adds to it
     open_store: StoreOpener
+    foreign: bool = False  # files of another writer stand on this sink
     _sources: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # who lands under each target name
     _header_bytes: dict[tuple[int, Selected], int] = field(default_factory=dict)
     _parsed: dict[int, Layout] = field(default_factory=dict)
@@ -107,6 +108,7 @@ class PlanBook:
             self.open_store,
             s.worker_count,
             s.output_column_id,
+            foreign=self.foreign,
         )
 
     def refuse_unsplittable(self, ddls: list[Ddl]) -> None:

@@ -7,8 +7,11 @@ import pyarrow as pa
 # Kinds of items besides layout, resolved and ddl. A stale one counts rows that were durable before, a filtered one rows
 # that the filter leaves out.
 ROWS, STALE, FILTERED, UNKNOWN_LAYOUT, ERROR = "rows", "stale", "filtered", "unknown-layout", "error"
-# Outcomes of a receipt; `elsewhere` says that a schema file of the same columns stands under another version.
-LANDED, UNFINISHED, REFUSED, ELSEWHERE = "landed", "unfinished", "refused", "elsewhere"
+# Outcomes of a receipt. `unfinished` may pass, `hung` got no answer, `refused` needs somebody to change something,
+# `conflict` found another object under the file's name, `lost` found its part of the spool gone; `elsewhere` says that
+# a schema file of the same columns stands under another version, or that files stand there that we know nothing of.
+LANDED, UNFINISHED, HUNG, REFUSED, CONFLICT = "landed", "unfinished", "hung", "refused", "conflict"
+LOST, ELSEWHERE = "lost", "elsewhere"
 
 ITEMS = pa.schema(
     [

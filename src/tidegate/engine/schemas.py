@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from tidegate.control.barrier import Key, Write
 from tidegate.control.ledger import Ddl
+from tidegate.control.retry import pause_s
 from tidegate.engine.plans import PlanBook
 from tidegate.errors import BadEvents
 from tidegate.events import DDL
@@ -23,7 +24,7 @@ from tidegate.format.ddl_files import schema_files
 from tidegate.format.ddl_filter import DdlRules
 from tidegate.settings import Settings
 
-_RETRY_FIRST_S, _RETRY_MOST_S = 0.5, 60.0
+_CLOSING_PAUSE_S = 0.5
 _MOST_AT_ONCE = 100
 _NEVER = float("inf")
 
@@ -64,7 +65,7 @@ class SchemaWrites:
 
     def due(self, now: float, closing: bool) -> list[Write]:
         """Those to be tried now; they are taken out. Closing waits out no long pause."""
-        most = now + _RETRY_FIRST_S if closing else _NEVER
+        most = now + _CLOSING_PAUSE_S if closing else _NEVER
         self._waiting = {write: min(at, most) for write, at in self._waiting.items()}
         found = sorted(write for write, at in self._waiting.items() if at <= now)[:_MOST_AT_ONCE]
         for write in found:
@@ -73,7 +74,7 @@ class SchemaWrites:
 
     def failed(self, write: Write, now: float) -> None:
         tries = self._tries[write] = self._tries.get(write, 0) + 1
-        self._waiting[write] = now + min(_RETRY_FIRST_S * 2 ** min(tries - 1, 10), _RETRY_MOST_S)
+        self._waiting[write] = now + pause_s(tries - 1, write.key.ts)
 
     def done(self, write: Write) -> None:
         self._tries.pop(write, None)

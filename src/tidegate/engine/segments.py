@@ -14,16 +14,18 @@ import fcntl
 import os
 import shutil
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.errors import SpoolError
+from tidegate.errors import SpoolError, SpoolLost
 
 SEGMENT_BYTES = 64 << 20
 MEMORY_TIER, DISK_TIER = 0, 1
 MEMORY_TIER_BYTES = 256 << 20
 _RAM_ROOT = Path("/dev/shm")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _LOCK, HELD = "lock", "held.json"
 _OWN = ("*.seg", f"{HELD}*")  # what `wipe` removes
 
@@ -57,7 +59,8 @@ class SegmentWriter:
             offset = self._append(data)
         except OSError as exc:
             if exc.errno not in _FULL or self._tier == DISK_TIER or self.places.disk_dir is None:
-                raise SpoolError(f"cannot write to the spool at {self._path}: {exc.strerror}") from exc
+                kind = SpoolError if exc.errno in _DENIED else SpoolLost
+                raise kind(f"cannot write to the spool at {self._path}: {exc.strerror}") from exc
             self._leave_memory()
             return self.append(data)
         if self._tier == MEMORY_TIER:
@@ -157,6 +160,23 @@ class SpoolDirectory:
         self._lock = -1
 
 
+def gather(slices: Sequence[tuple[str, int, int]], places: Places, name: str) -> list[tuple[str, int, int]]:
+    """Copy slices of segments together into new ones; returns (path, tier, offset) of each."""
+    writer = SegmentWriter(places, name)
+    try:
+        return [writer.append(memoryview(_read(*piece))) for piece in slices]
+    finally:
+        writer.close()
+
+
+def _read(path: str, offset: int, length: int) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), length, offset)
+    if len(data) != length:
+        raise SpoolLost(f"the spool segment {path} ends too early")
+    return data
+
+
 def _remove_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):  # what is not ours, or of the next owner, stays
         folder.rmdir()
@@ -193,15 +213,34 @@ def _stands(path: Path, opened: int) -> bool:
         return False
 
 
-def _memory_tier(disk: Path, spool_type: str, max_bytes: int) -> tuple[Path | None, int]:
-    """The RAM-backed directory and how much of it may be used; None where there is too little."""
+def is_in_use(spool_dir: str, changefeed_id: str) -> bool:
+    """Whether a changefeed of this id runs on this machine; leaves everything as it is."""
+    try:
+        lock = os.open(Path(spool_dir, changefeed_id, _LOCK), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go again at once
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def memory_tier_bytes(spool_type: str, max_bytes: int) -> int:
+    """How much of the RAM-backed directory may be used, 0 where there is none or too little is free."""
     if not _RAM_ROOT.is_dir():
-        return None, 0
+        return 0
     free = shutil.disk_usage(_RAM_ROOT).free
     if spool_type == "memory":
-        limit = min(max_bytes, free // 2)
-    else:
-        limit = MEMORY_TIER_BYTES if free >= 2 * MEMORY_TIER_BYTES else 0
+        return min(max_bytes, free // 2)
+    return MEMORY_TIER_BYTES if free >= 2 * MEMORY_TIER_BYTES else 0
+
+
+def _memory_tier(disk: Path, spool_type: str, max_bytes: int) -> tuple[Path | None, int]:
+    """The RAM-backed directory and how much of it may be used; None where there is too little."""
+    limit = memory_tier_bytes(spool_type, max_bytes)
     if not limit:
         return None, 0
     # The lock is on the disk directory, so the name must belong to that directory alone.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+NAMED = 20
+
 
 @dataclass(frozen=True)
 class Status:
@@ -29,7 +31,9 @@ class Status:
     queued_items: int
     in_flight_items: int
     duplicates: int
-    retrying: dict[str, str]
+    retrying: dict[str, str]  # tables that fail to land, at most `NAMED` of them, and why
+    retrying_tables: int
+    waiting: str | None  # what the whole changefeed waits for
     ddls: dict[str, str]  # those that are not over, and what each waits for
     error: str | None
 

@@ -17,12 +17,12 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format.layout import RESERVED_PREFIX
-from tidegate.sink_uri import NO_ACCESS, Access
+from tidegate.sink_uri import NO_ACCESS, REMOTE, Access
 
 Slice = tuple[str, int, int]  # spool segment, offset, length
 Beat = Callable[[int], None]  # called before each operation with its bytes: progress, and the place to be cancelled
@@ -72,17 +72,28 @@ class Store(Protocol):
         """Make the sink ready and remove what a killed process left half-written."""
 
 
+@runtime_checkable
+class WithDirectories(Protocol):
+    """A store whose directories are there by themselves, not only in the names of objects."""
+
+    def remove_empty(self, path: str) -> None: ...
+
+
 StoreOpener = Callable[[str, Access], Store]
 
 
 def open_store(sink_uri: str, access: Access = NO_ACCESS) -> Store:
-    """`open_store("file:///data/cdc")`."""
+    """`open_store("file:///data/cdc")`, `open_store("s3://lake/cdc", access)`."""
     parts = urlsplit(sink_uri)
+    if parts.scheme in REMOTE:
+        from tidegate.engine.object_store import open_object_store  # its client is loaded only where it is used
+
+        return open_object_store(sink_uri, access)
     if parts.scheme == "file":
         return FileStore(Path(unquote(parts.path)))
     if parts.scheme == "noop":
         return NoopStore()
-    raise BadSetting(f"cannot open sink {sink_uri!r}: use file:///absolute/path or noop://")
+    raise BadSetting(f"cannot open sink {sink_uri!r}: use file:///absolute/path, s3://, gs://, azblob:// or noop://")
 
 
 class FileStore:
@@ -185,6 +196,15 @@ class FileStore:
         with _sorted_errors(path):
             self._path(path).unlink(missing_ok=True)
 
+    def remove_empty(self, path: str) -> None:
+        """Remove a directory that holds nothing; one that holds something stays, one that is not there is fine."""
+        with _sorted_errors(path):
+            try:
+                self._path(path).rmdir()
+            except OSError as exc:
+                if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise
+
     def _path(self, path: str) -> Path:
         if path.startswith("/") or ".." in path.split("/"):
             raise StoreRefused(f"{path!r} leads out of the sink; names with '..' or a leading slash are never written")
@@ -260,8 +280,8 @@ class NoopStore:
 
 
 def _unreadable(error: OSError) -> None:
-    """A directory that is not there holds nothing; one that cannot be read must not look empty."""
-    if not isinstance(error, FileNotFoundError):
+    """A directory that is not there, or is a file, holds nothing; one that cannot be read must not look empty."""
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
 
 
@@ -272,14 +292,14 @@ def _copy_slices(target: int, slices: Sequence[Slice], beat: Beat) -> None:
             if segment != opened:
                 if source >= 0:
                     os.close(source)
-                source, opened = _open_segment(segment), segment
+                source, opened = open_segment(segment), segment
             _copy(source, target, offset, length, beat)
     finally:
         if source >= 0:
             os.close(source)
 
 
-def _open_segment(segment: str) -> int:
+def open_segment(segment: str) -> int:
     try:
         return os.open(segment, os.O_RDONLY)
     except OSError as exc:

@@ -1,0 +1,404 @@
+"""`recovery`: a changefeed that is killed again and again, and what a reader sees of it.
+
+A workload with DDLs runs in a process of its own, with its own Spark, on a `file://` sink. It is killed with SIGKILL at
+named points (`crash.POINTS`) and at random moments, and started again with the same source and sink; how it wakes,
+orders and spools changes from run to run. After every kill, before the restart, and at the end a reader that follows
+the index looks at the sink (`sightings`). At the end the changefeed stops in order, and `verify` replays all.
+
+    kills                  processes that were killed; `worker_kills` of them are workers, whose run had to go on
+    lost, doubled, reordered, altered    lines, at the worst moment; a line is lost if it is not visible although the
+                           checkpoint covers it or a later line of its table is visible
+    schema_after_data      directories with visible data and no schema file, at the worst moment
+    broken_indexes         indexes that name what is not there, at the worst moment
+    restart_p50_s          from the start of a process to its first landing (so with the start of its JVM)
+    verify_faults          1 if `verify` finds a difference at the end
+    points_missed          kills whose point did not come in time: the driver was killed there and then
+
+If anything is wrong, the sink as it stood at that moment is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from tidegate.bench.crash import HOLDING, POINTS, WORKER, Run, command
+from tidegate.bench.feed import say
+from tidegate.bench.figures import Figures, percentile, read_parameters
+from tidegate.bench.sightings import Sightings, Tally
+from tidegate.engine.store import open_store
+from tidegate.errors import BadSetting, TidegateError, VerifyError
+from tidegate.verify import verify
+
+RANDOM = "random"
+_TOKEN = "TIDEGATE_BENCH_RUN"  # in the environment of a run's processes, to find them by
+_POLL_S = 0.02
+_START_S = 90.0  # a process that has accepted nothing by then has failed
+_POINT_S = 12.0  # after the first acceptance: a point that does not come in so long is missed
+_GO_ON_S = 45.0  # a run that has landed nothing so long after the death of a worker does not go on
+_LEAVE_S = 5.0  # workers and JVM end by themselves within this
+_STOP_S = 60.0
+_ONE_OF = {
+    "dml-wake-mode": ("enqueue", "enqueue", "flush"),
+    "encoder-ordering": ("per-table", "global"),
+    "spool.type": ("disk", "memory"),
+}
+_OPTIONS = {"flush-interval": "500ms", "file-size": "256KiB", "csv.include-commit-ts": "true"}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """`points` chooses among the named ones and `random`; `seconds` is how long the last run goes on."""
+
+    kills: int = 50
+    tables: int = 12
+    rate: str = "1MiB"
+    batch: str = "8KiB"
+    ddl: str = "every:400ms;every:4s,kinds=alter-database|create-view|drop-view"
+    seed: int = 1
+    points: str = "all"
+    seconds: float = 4.0
+
+    def workload(self) -> str:
+        query = {"tables": self.tables, "rows": 1_000, "rate": self.rate, "batch": self.batch, "seed": self.seed}
+        return f"workload://sysbench?{urlencode({**query, 'mix': '20:60:20', 'ddl': self.ddl})}"
+
+    @property
+    def chosen(self) -> list[str]:
+        known = [*POINTS, RANDOM]
+        if self.points == "all":
+            return known
+        wanted = self.points.split(",")
+        if unknown := set(wanted) - set(known):
+            raise BadSetting(f"--points: unknown point {min(unknown)!r}; known: {', '.join(known)}")
+        return wanted
+
+
+def schedule(names: list[str], kills: int, chance: random.Random) -> Iterator[str]:
+    """Points until so many kills are made: all of them before any comes again, in another order each time.
+
+    The death of a worker is followed by that of its driver in the same run, so it makes two.
+    """
+    while True:
+        units = _units(names)
+        chance.shuffle(units)
+        for name in (name for unit in units for name in unit):
+            if kills <= 0:
+                return
+            kills -= 2 if name in POINTS and POINTS[name].victim == WORKER else 1
+            yield name
+
+
+def _units(names: list[str]) -> list[tuple[str, ...]]:
+    """The points, random moments twice; what a crash leaves to be adopted is there when the next point needs it."""
+    pairs = [(name, then) for name, then in _FOLLOWS.items() if name in names and then in names]
+    rest = [name for name in names if not any(name in pair for pair in pairs)]
+    return [*pairs, *((name,) for name in rest), *(((RANDOM,),) if RANDOM in names else ())]
+
+
+_FOLLOWS = {"data-before-index": "adoption", "index-before-confirm": "takeover"}
+
+
+@dataclass
+class Life:
+    """What is known of one run of the process."""
+
+    run: Run
+    kills: int = 0
+    worker_kills: int = 0
+    where: str = ""
+    missed: bool = False
+    seconds: float = 0.0
+    first_landing_s: float | None = None
+
+
+@dataclass
+class Harness:
+    """Starts, kills and looks; adds up what it found."""
+
+    wanted: Parameters
+    home: Path
+    chance: random.Random
+    lives: list[Life] = field(default_factory=list)
+    hit: Counter[str] = field(default_factory=Counter)
+    worst: Tally = field(default_factory=Tally)
+    verify_s: float = 0.0
+    kept: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.source = self.wanted.workload()
+        self.settings = self._run("").settings
+        self.store = open_store(self.settings.sink_uri)
+        self.sightings = Sightings(self.source, self.settings, self.store)
+
+    @property
+    def kills(self) -> int:
+        return sum(life.kills for life in self.lives)
+
+    def _run(self, point: str) -> Run:
+        options = {key: self.chance.choice(values) for key, values in _ONE_OF.items()}
+        number = 1
+        if point in POINTS:
+            number = self.chance.randint(POINTS[point].first, POINTS[point].last)
+        if point == HOLDING:
+            options["dml-wake-mode"] = "enqueue"  # a wake that waits for the landing would leave the spool empty
+        control = self.home / "runs" / f"{len(self.lives):03d}"
+        places = (str(self.home / "sink"), str(self.home / "spool"), str(control))
+        return Run(self.wanted.workload(), *places, {**_OPTIONS, **options}, point, number)
+
+    def kill(self, point: str) -> None:
+        """One run that ends with a kill, and a look at what it left."""
+        life = Life(self._run(point))
+        self.lives.append(life)
+        with _Process(life.run) as process:
+            if point in POINTS:
+                self._to_the_point(process, life)
+            if process.alive:  # a random moment, a point that was missed, or a run that went on without its worker
+                self._kill_driver(process, life)
+            life.seconds, life.first_landing_s = process.age(), process.first_landing_s()
+        self.hit[point if not life.missed else RANDOM] += 1
+        self._look(f"kill {self.kills} of {self.wanted.kills}: {life.where}", life)
+
+    def _to_the_point(self, process: _Process, life: Life) -> None:
+        process.wait(lambda: process.fired is not None or process.accepted > 0, _START_S, "accept anything")
+        with contextlib.suppress(_TooLong):
+            process.wait(lambda: process.fired is not None, _POINT_S)
+        if process.fired is None:
+            life.missed = True
+            return
+        life.where = f"{life.run.point}, {process.fired}"
+        life.kills += 1
+        if POINTS[life.run.point].victim == WORKER:
+            life.worker_kills += 1
+            landed = process.landed
+            process.wait(lambda: process.landed > landed, _GO_ON_S, "land anything after its worker was killed")
+        else:
+            process.wait(lambda: not process.alive, _START_S, "die")
+
+    def _kill_driver(self, process: _Process, life: Life) -> None:
+        if life.where:  # its worker has died before
+            time.sleep(self.chance.uniform(0.2, 1.0))
+        elif not life.missed:
+            self._await_moment(process)
+        before = "then " if life.where else f"{life.run.point} did not come, " if life.missed else ""
+        life.where += f"{', ' if life.where else ''}{before}driver killed with {process.landed} rows landed"
+        process.kill()
+        life.kills += 1
+
+    def _await_moment(self, process: _Process) -> None:
+        """A third of the moments lie around the start of the changefeed, the others while it reads."""
+        if self.chance.random() < 1 / 3:
+            process.wait(lambda: process.said("session") is not None, _START_S, "start Spark")
+            time.sleep(self.chance.uniform(0.0, 2.0))
+        else:
+            process.wait(lambda: process.landed > 0, _START_S, "land anything")
+            time.sleep(self.chance.uniform(0.0, 4.0))
+
+    def finish(self) -> int:
+        """The last run, which stops in order; then `verify`. Returns 1 if that finds a difference."""
+        life = Life(self._run(""), where="the last run, stopped in order")
+        self.lives.append(life)
+        with _Process(life.run) as process:
+            process.wait(lambda: process.landed > 0, _START_S, "land anything")
+            time.sleep(self.wanted.seconds)
+            Path(life.run.control, "stop").touch()
+            process.wait(lambda: process.said("ended") is not None, _STOP_S, "stop in order")
+            life.seconds, life.first_landing_s = process.age(), process.first_landing_s()
+        self._look("at the end", life)
+        started = time.monotonic()
+        try:
+            report = verify(self.source, self.settings, self.store)
+        except VerifyError as exc:
+            say(f"verify: {exc}")
+            self._keep()
+            return 1
+        finally:
+            self.verify_s += time.monotonic() - started
+        say(f"verify: {report.rows} rows in {report.files} files are right")
+        return 0
+
+    def _look(self, when: str, life: Life) -> None:
+        started = time.monotonic()
+        found = self.sightings.look()
+        seconds = time.monotonic() - started
+        self.verify_s += seconds
+        self.worst = self.worst.worst(found)
+        landing = f"first landing after {life.first_landing_s:.1f} s" if life.first_landing_s else "nothing landed"
+        options = "/".join(life.run.options[key] for key in _ONE_OF)
+        say(f"{when}; {options}; lived {life.seconds:.1f} s, {landing}")
+        say(f"  a reader sees {self.sightings.visible_rows} rows: {found} ({seconds:.1f} s)")
+        if found:
+            self._keep()
+
+    def _keep(self) -> None:
+        """The sink as it stands now; the first time something is wrong tells most."""
+        if self.kept is None:
+            self.kept = self.home / f"found-after-{self.kills}-kills"
+            shutil.copytree(self.home / "sink", self.kept)
+
+    def figures(self, verify_faults: int) -> Figures:
+        landings = [life.first_landing_s for life in self.lives[1:] if life.first_landing_s is not None]
+        return {
+            "kills": self.kills,
+            "lost": self.worst.lost,
+            "doubled": self.worst.doubled,
+            "reordered": self.worst.reordered,
+            "altered": self.worst.altered,
+            "schema_after_data": self.worst.schema_after_data,
+            "broken_indexes": self.worst.broken_indexes,
+            "verify_faults": verify_faults,
+            "restart_p50_s": percentile(landings, 50),
+            "restart_max_s": max(landings, default=0.0),
+            "worker_kills": sum(life.worker_kills for life in self.lives),
+            "points_hit": sum(name != RANDOM for name in self.hit),
+            "points_missed": sum(life.missed for life in self.lives),
+            "verify_s": self.verify_s,
+            "rows": self.sightings.visible_rows,
+        }
+
+
+def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
+    wanted = read_parameters(Parameters, given)
+    names, home = wanted.chosen, data_dir.resolve() / "recovery"
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    chance = random.Random(wanted.seed)
+    harness = Harness(wanted, home, chance)
+    say(f"{wanted.kills} kills of a changefeed from {harness.source}")
+    try:
+        for point in schedule(names, wanted.kills, chance):
+            harness.kill(point)
+        found = harness.figures(harness.finish())
+    except BaseException:
+        say(f"what stands there is kept: {home}")
+        raise
+    say("killed at: " + ", ".join(f"{name} {times}" for name, times in sorted(harness.hit.items())))
+    if harness.kept is None:
+        shutil.rmtree(home)
+    else:
+        say(f"something is wrong: {harness.kept} is the sink when it was first seen, {home / 'runs'} has what each run")
+        say(f"said; look with: tidegate verify --source '{harness.source}' \\")
+        say(f"  --sink file://{harness.kept} " + " ".join(f"--option {key}={value}" for key, value in _OPTIONS.items()))
+    return found
+
+
+# -- the process -------------------------------------------------------------------------------------------------------
+
+
+class _TooLong(Exception):
+    pass
+
+
+class _Process:
+    """A run of the changefeed, its JVM and its workers; when it is left none of them is alive."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._control, self._token = run, Path(run.control), uuid.uuid4().hex
+        self._read, self._said = 0, list[dict[str, Any]]()
+
+    def __enter__(self) -> _Process:
+        self._control.mkdir(parents=True)
+        self._started = time.monotonic()
+        with open(self._control / "log", "wb") as log:
+            self._child = subprocess.Popen(
+                command(self._run), stdout=log, stderr=log, env={**os.environ, _TOKEN: self._token}
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The JVM and the workers end by themselves when the driver is gone; who does not is ended by its id."""
+        if self.said("ended") is None:
+            self._child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(_LEAVE_S)
+        self._child.kill()
+        self._child.wait()
+        until = time.monotonic() + _LEAVE_S
+        while left := _processes(self._token):
+            if time.monotonic() > until:
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            time.sleep(_POLL_S)
+
+    @property
+    def alive(self) -> bool:
+        return self._child.poll() is None
+
+    @property
+    def fired(self) -> str | None:
+        """Where the point killed; None as long as it has not."""
+        try:
+            return (self._control / "fired").read_text() or None
+        except FileNotFoundError:
+            return None
+
+    @property
+    def accepted(self) -> int:
+        return int((self.said("totals") or {"accepted": 0})["accepted"])
+
+    @property
+    def landed(self) -> int:
+        return int((self.said("totals") or {"landed": 0})["landed"])
+
+    def said(self, what: str) -> dict[str, Any] | None:
+        """The last thing of this kind that it said."""
+        with contextlib.suppress(FileNotFoundError), open(self._control / "said", "rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if line.endswith(b"\n"):
+                    self._said.append(json.loads(line))
+                    self._read += len(line)
+        return next((said for said in reversed(self._said) if said["what"] == what), None)
+
+    def age(self) -> float:
+        return time.monotonic() - self._started
+
+    def first_landing_s(self) -> float | None:
+        self.said("")
+        found = (said["at"] - self._started for said in self._said if said.get("landed"))
+        return next(found, None)
+
+    def kill(self) -> None:
+        self._child.kill()
+
+    def wait(self, until: Callable[[], bool], seconds: float, for_what: str = "") -> None:
+        """Until it is so. A process that ends by itself, or takes too long, has failed to do `for_what`."""
+        patience = time.monotonic() + seconds
+        while not until():
+            code = self._child.poll()
+            if code is not None and code != -signal.SIGKILL and self.said("ended") is None:
+                raise TidegateError(f"the changefeed ended by itself with code {code}: {self._last_words()}")
+            if time.monotonic() > patience:
+                if not for_what:
+                    raise _TooLong
+                raise TidegateError(f"the changefeed did not {for_what} within {seconds:g} s: {self._last_words()}")
+            time.sleep(_POLL_S)
+
+    def _last_words(self) -> str:
+        lines = (self._control / "log").read_text(errors="replace").strip().splitlines()
+        return "\n".join(["", *lines[-15:]]) if lines else "it said nothing"
+
+
+def _processes(token: str) -> list[int]:
+    """Those that live with this token in their environment: a run's driver, its JVM and all workers."""
+    mark, found = f"{_TOKEN}={token}".encode(), []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if mark in Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                    found.append(int(name))
+    return found

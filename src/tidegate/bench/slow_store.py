@@ -1,0 +1,249 @@
+"""`slow-store`: 1,000 tables on a store that answers every request late, and one table of them that gets no answer.
+
+The store is a directory whose every request takes `put-latency` longer, as an object store's would; landings run as
+many at once as they do there. Three runs in one JVM, each compared with a replay afterwards:
+
+    fast      a finite workload on the plain directory
+    slow      the same workload on the slow store
+    hanging   a paced workload on the slow store, where the data of one table gets no answer until just before the end
+
+    landed_mib_s, ratio_to_fast_store    bytes per second until everything is on the slow store, and against the fast
+    peak_rss_mib               PSS of the process tree plus the RAM tier, the most of `slow` and `hanging`
+    rss_over_cap               that against `cap_mib`: what the idle pipeline takes (measured after the warm-up), what
+                               the JVM's heap may still grow by, the RAM tier of the spool, 128 MiB in flight for each
+                               land task, and one micro-batch
+    others_lag_over_interval   of the files of all tables but the hanging one, the 99th percentile of the time from
+                               accepted (of the oldest change in it) to durable, over flush-interval
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote, urlencode, urlsplit
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from tidegate.bench.feed import Ended, Feed, say, session
+from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.memory import MemorySampler, tree_bytes
+from tidegate.control.flush import Round
+from tidegate.engine.pipeline import Handle, limit_bytes
+from tidegate.engine.segments import MEMORY_TIER_BYTES
+from tidegate.engine.store import FileStore, Store, StoreOpener, open_store
+from tidegate.errors import TidegateError
+from tidegate.settings import duration_s
+from tidegate.sink_uri import NO_ACCESS, Access
+from tidegate.sources.source import byte_count
+
+_ROW_BYTES = 220
+_IN_FLIGHT_BYTES = 128 * MIB  # of one land task
+_HANGING = "sbtest7"
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """`size` is what `fast` and `slow` land; `hanging` reads for `seconds` at `rate`."""
+
+    put_latency: str = "100ms"
+    tables: int = 1_000
+    size: str = "512MiB"
+    seconds: float = 25.0
+    rate: str = "8MiB"
+    flush_interval: str = "5s"
+    file_size: str = "16MiB"
+    spool_size: str = "512MiB"
+
+    def workload(self, **more: Any) -> str:
+        query = {"tables": self.tables, "rows": 1_000, "batch": "4KiB", "prepare": "false", "seed": 1, **more}
+        return f"workload://sysbench?{urlencode(query)}"
+
+    @property
+    def events(self) -> int:
+        return byte_count(self.size) // _ROW_BYTES
+
+
+@dataclass(frozen=True)
+class SlowStores:
+    """Opens `file://` stores that take `latency_s` more for every request; a value that goes to the workers.
+
+    Data files of `hanging` tables wait as long as the file `while_exists` stands.
+    """
+
+    latency_s: float
+    hanging: str = ""
+    while_exists: str = ""
+
+    def __call__(self, sink_uri: str, access: Access = NO_ACCESS) -> Store:
+        return cast(Store, _SlowStore(Path(unquote(urlsplit(sink_uri).path)), self))
+
+
+class _SlowStore:
+    """Asks a plain store, later. What that one asks of itself takes no time: it is one request."""
+
+    concurrency = None  # as of an object store: as many landings at once as there are workers for
+
+    def __init__(self, root: Path, stores: SlowStores) -> None:
+        self._plain, self._stores = FileStore(root), stores
+
+    def __getattr__(self, name: str) -> Any:
+        ask, stores = getattr(self._plain, name), self._stores
+
+        def later(*arguments: Any) -> Any:
+            time.sleep(stores.latency_s)
+            while name == "create" and stores.hanging and f"/{stores.hanging}/" in arguments[0] and _hangs(stores):
+                time.sleep(_POLL_S)
+            return ask(*arguments)
+
+        return later
+
+
+def _hangs(stores: SlowStores) -> bool:
+    return os.path.exists(stores.while_exists)
+
+
+@dataclass
+class Ages:
+    """How old the oldest change of every file was when it was durable, by table; ends the hang in time."""
+
+    hang: Path
+    until_s: float
+    by_table: dict[str, list[float]] = field(default_factory=dict)
+    _spied: bool = False
+    _first: float = 0.0
+
+    def look(self, handle: Handle) -> None:
+        if not self._spied:
+            self._spied = True
+            self._spy(handle)
+        if not self._first and handle.changefeed.totals.wakes_s:
+            self._first = time.monotonic()
+        if self._first and time.monotonic() - self._first >= self.until_s:
+            self.hang.unlink(missing_ok=True)
+
+    def enough(self) -> bool:
+        return not self.hang.exists()
+
+    def _spy(self, handle: Handle) -> None:
+        ledger = handle.changefeed.ledger
+        receive = ledger.receive
+
+        def spy(round_: Round, landed: Any, *rest: Any, **more: Any) -> Any:
+            durable = receive(round_, landed, *rest, **more)
+            self.note(round_, landed, durable.ages_s, ledger.queues.table_names)
+            return durable
+
+        ledger.receive = spy  # type: ignore[method-assign]
+
+    def note(self, round_: Round, landed: Any, ages_s: Any, names: list[str]) -> None:
+        items = np.diff(round_.bounds)[landed]
+        if len(items):
+            first = np.append(0, np.cumsum(items))[:-1]
+            oldest = np.maximum.reduceat(ages_s[: int(items.sum())], first)
+            for owner, age in zip(round_.dispatcher[landed].tolist(), oldest.tolist(), strict=True):
+                self.by_table.setdefault(names[owner], []).append(age)
+
+    def of_others(self) -> list[float]:
+        return [age for table, ages in self.by_table.items() if table != _HANGING for age in ages]
+
+
+def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
+    wanted = read_parameters(Parameters, given)
+    home = data_dir.resolve()
+    slow_store = SlowStores(duration_s(wanted.put_latency))
+    with session() as spark:
+        say("warming up")
+        warm = _feed(home, wanted, "warm-up", wanted.workload(events=max(1, wanted.events // 4)))
+        warm.run()
+        warm.remove()
+        cap = cap_bytes(spark, _feed(home, wanted, "slow", ""), tree_bytes(os.getpid()))
+        finite = wanted.workload(events=wanted.events)
+        fast = _measured(_feed(home, wanted, "fast", finite), wanted)
+        feed = _feed(home, wanted, "slow", finite, slow_store)
+        with MemorySampler(ram_tiers=feed.ram_tier) as memory:
+            slow = _measured(feed, wanted)
+        ages, hanging = _hanging(home, wanted)
+    return figures(wanted, fast, slow, max(memory.peak_bytes, hanging.peak_bytes), cap, ages)
+
+
+def figures(wanted: Parameters, fast: Ended, slow: Ended, peak_bytes: int, cap: int, ages: Ages) -> Figures:
+    interval_s, others = duration_s(wanted.flush_interval), ages.of_others()
+    return {
+        "peak_rss_mib": peak_bytes / MIB,
+        "cap_mib": cap / MIB,
+        "rss_over_cap": peak_bytes / cap,
+        "landed_mib_s": slow.landed_mib_s,
+        "fast_mib_s": fast.landed_mib_s,
+        "ratio_to_fast_store": slow.landed_mib_s / fast.landed_mib_s,
+        "others_lag_over_interval": percentile(others, 99) / interval_s,
+        "others_max_lag_over_interval": max(others, default=0.0) / interval_s,
+        "hanging_lag_over_interval": max(ages.by_table.get(_HANGING, [0.0])) / interval_s,
+    }
+
+
+def cap_bytes(spark: SparkSession, feed: Feed, idle_bytes: int) -> int:
+    """What the pipeline may take at most, by its own bounds."""
+    jvm: Any = spark.sparkContext._jvm
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    heap = int(runtime.maxMemory()) - int(runtime.totalMemory())
+    settings, slots = feed.settings, int(spark.sparkContext.defaultParallelism)
+    ram_tier = min(settings.spool_max_bytes, MEMORY_TIER_BYTES)
+    return idle_bytes + heap + ram_tier + slots * _IN_FLIGHT_BYTES + limit_bytes(settings)
+
+
+def _measured(feed: Feed, wanted: Parameters) -> Ended:
+    assert feed.sink is not None
+    name = feed.sink.name
+    say(f"{name}: {wanted.events} changes of {wanted.tables} tables")
+    ended = feed.run()
+    say(f"{name}: {ended.landed_mib_s:.1f} MiB/s ({ended.seconds:.1f} s); checking what landed")
+    _check(feed, ended)
+    return ended
+
+
+def _hanging(home: Path, wanted: Parameters) -> tuple[Ages, MemorySampler]:
+    hang = home / "slow-store-hang"
+    hang.touch()
+    say(f"hanging: {wanted.seconds:g} s at {wanted.rate}/s, without an answer for the data of {_HANGING}")
+    stores = SlowStores(duration_s(wanted.put_latency), _HANGING, str(hang))
+    feed = _feed(home, wanted, "hanging", wanted.workload(rate=wanted.rate), stores)
+    ages = Ages(hang, 0.9 * wanted.seconds)
+    try:
+        with MemorySampler(ram_tiers=feed.ram_tier) as memory:
+            ended = feed.run(wanted.seconds, ages)
+    finally:
+        hang.unlink(missing_ok=True)
+    check_hang(ages, wanted)
+    say(f"hanging: {len(ages.of_others())} files of other tables; checking what landed")
+    _check(feed, ended)
+    return ages, memory
+
+
+def check_hang(ages: Ages, wanted: Parameters) -> None:
+    """The part means something only if the one table hung and all others landed."""
+    longest = max(ages.by_table.get(_HANGING, [0.0]))
+    if longest < 0.5 * wanted.seconds:
+        raise TidegateError(
+            f"{_HANGING} hung for {longest:.1f} s only: it was to hang for most of {wanted.seconds:g} s"
+        )
+    if len(ages.by_table) < wanted.tables:
+        raise TidegateError(f"only {len(ages.by_table)} of {wanted.tables} tables landed: give it more seconds")
+
+
+def _check(feed: Feed, ended: Ended) -> None:
+    report = feed.check()
+    if report.bytes != ended.landed_bytes:
+        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} stand on the sink")
+    feed.remove()
+
+
+def _feed(home: Path, wanted: Parameters, name: str, source: str, stores: StoreOpener = open_store) -> Feed:
+    options = {"file-size": wanted.file_size, "flush-interval": wanted.flush_interval}
+    options["spool.max-bytes"] = wanted.spool_size
+    return Feed(source, home / f"slow-store-{name}", home / "spool", options, stores)
