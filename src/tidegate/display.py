@@ -79,11 +79,18 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
         f"  spool     [{''.join(bar)}] {show_size(status.spool_bytes)} of {show_size(status.spool_max_bytes)}{waits}",
         f"  checkpoint {status.checkpoint_ts}  lag {status.lag_s:.1f} s",
     ]
-    return lines + [f"  retrying {table}: {error}" for table, error in list(status.retrying.items())[:3]]
+    if status.waiting:
+        lines.append(f"  waits for {status.waiting}")
+    shown = list(status.retrying.items())[:3]
+    lines += [f"  retrying {table}: {error}" for table, error in shown]
+    if status.retrying_tables > len(shown):
+        lines.append(f"  retrying {status.retrying_tables - len(shown):,} tables more")
+    return lines
 
 
 def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
-    failing = f" retrying={min(status.retrying)}" if status.retrying else ""
+    failing = f" retrying={min(status.retrying)} ({status.retrying_tables} in all)" if status.retrying else ""
+    failing += f" waits for {status.waiting}" if status.waiting else ""
     return [
         f"{elapsed:.0f}s {status.state} rows/s={rates.rows:.0f} accepted={rates.accepted:.1f}MiB/s "
         f"landed={rates.landed:.1f}MiB/s spool={status.spool_bytes / MIB:.0f}/{status.spool_max_bytes / MIB:.0f}MiB "

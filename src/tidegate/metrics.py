@@ -46,6 +46,7 @@ METRICS = (
     Metric("spool_memory_bytes", GAUGE, "Bytes that the spool occupies in its memory tier"),
     Metric("spool_disk_bytes", GAUGE, "Bytes that the spool occupies in its disk tier"),
     Metric("spool_segment_count", GAUGE, "Spool segments that exist"),
+    Metric("spool_moved_bytes_total", COUNTER, "Bytes copied together so that segments they pinned could be deleted"),
     Metric("spool_items", GAUGE, "Items that the spool holds"),
     Metric("rotate_total", COUNTER, "Spool segments closed because they were full"),
     Metric("wake_calls_total", COUNTER, "Wakes given: micro-batches that returned to the upstream"),

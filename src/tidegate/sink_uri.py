@@ -14,11 +14,7 @@ from tidegate.errors import BadSetting
 
 SCHEMES = ("file", "s3", "gs", "gcs", "azblob", "azure", "noop")
 REMOTE = ("s3", "gs", "azblob")
-_KEYS_OF = {
-    "s3": ("access-key", "secret-access-key"),
-    "gs": ("credentials-file",),
-    "azblob": ("account-key", "sas-token"),
-}
+_KEYS_OF = {"s3": "access-key, secret-access-key", "gs": "credentials-file", "azblob": "account-key or sas-token"}
 _SPELLED = {"gcs": "gs", "azure": "azblob"}  # one place has one URI, however it is spelled
 
 

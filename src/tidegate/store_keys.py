@@ -108,6 +108,8 @@ def read_access(scheme: str, query: Mapping[str, str]) -> tuple[Access, dict[str
             raise BadSetting(f"option {key!r} stands twice in the sink URI: keep one")
         if value:
             found[key] = _read(name, known[key], value)
+    if "sas-token" in found and "sig" in rest:
+        raise BadSetting("sas-token in the sink URI is cut off at its first '&': write & as %26 and % as %25 in it")
     notes = _checked(scheme, found)
     return Access(tuple(found.items())), rest, notes
 

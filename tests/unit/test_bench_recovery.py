@@ -31,6 +31,7 @@ from tidegate.bench.crash import (
     command,
 )
 from tidegate.bench.sightings import Expected, Sightings, Tally, tally
+from tidegate.bench.victim import Victim
 from tidegate.engine.clock import SystemClock
 from tidegate.engine.store import FileStore, Store
 from tidegate.errors import BadSetting, TidegateError
@@ -191,7 +192,7 @@ def test_an_unknown_point_is_refused() -> None:
 
 def test_a_process_that_ends_by_itself_is_a_failure_with_its_last_words(tmp_path: Path) -> None:
     run = Run("nonsense://", str(tmp_path / "sink"), str(tmp_path / "spool"), str(tmp_path / "control"), {"no": "such"})
-    with pytest.raises(TidegateError, match="ended by itself with code 1"), recovery._Process(run) as process:
+    with pytest.raises(TidegateError, match="ended by itself with code 1"), Victim(run) as process:
         process.wait(lambda: process.landed > 0, 60.0, "land anything")
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Accepted, Durable, Ledger
+from tidegate.control.retry import pause_s
 from tidegate.engine.rows import ITEMS
 from tidegate.errors import BrokenInvariant
 
@@ -506,7 +507,7 @@ def test_a_lane_that_would_go_back_to_an_older_version_stops() -> None:
 # -- retries -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_failed_comes_again_alone_with_the_same_numbers_and_files() -> None:
+def test_what_failed_comes_again_together_with_the_same_numbers_and_files() -> None:
     f = feed()
     f.accept(Chunk(1, 1_000), Chunk(1, 1_000), Chunk(2, 1_000), Chunk(3, 1_000))
     first = f.must_plan(0.0)
@@ -514,12 +515,35 @@ def test_what_failed_comes_again_alone_with_the_same_numbers_and_files() -> None
     f.ledger.receive(first, np.array([True, False, False, True]), now=0.0, seconds=0.1)
     f.accept(Chunk(1, 1_000), Chunk(4, 1_000))
     assert f.tables(f.must_plan(0.5)) == [4], "the others go on, and nothing overtakes in lane 1"
-    again = [f.must_plan(1.0), f.must_plan(1.0)]
-    assert [f.tables(round_) for round_ in again] == [[1], [2]]
-    assert [round_.number.tolist() for round_ in again] == [[2], [1]]
-    assert [round_.reason.tolist() for round_ in again] == [["error"], ["error"]]
-    assert [round_.plan.tolist() for round_ in again] == [[first.plan[1]], [first.plan[2]]]
-    assert all(files[int(round_.plan[0])] == f.sequence(round_)[0] for round_ in again)
+    again = f.must_plan(1.0)
+    assert f.tables(again) == [1, 2]
+    assert again.number.tolist() == [2, 1]
+    assert again.reason.tolist() == ["error", "error"]
+    assert again.plan.tolist() == first.plan[1:3].tolist()
+    assert [files[plan] for plan in again.plan.tolist()] == f.sequence(again)
+
+
+def test_each_lane_that_hung_comes_again_alone_and_the_others_together() -> None:
+    f = feed()
+    f.accept(*(Chunk(table, 1_000) for table in (1, 1, 2, 3, 4, 5)))
+    first = f.must_plan(0.0)
+    hung = np.array([False, True, True, False, False, False])  # the second file of table 1, and table 2
+    landed = np.array([False, False, False, True, False, False])
+    f.ledger.receive(first, landed, now=0.0, seconds=0.1, hung=hung)
+    again = f.plan_all(1.0)
+    assert sorted(f.tables(round_) for round_ in again) == [[1, 1], [2], [4, 5]]
+    assert all(round_.attempt == 1 for round_ in again)
+    assert len({round_.id for round_ in again}) == 3
+
+
+def test_a_lane_that_hung_and_then_failed_stays_alone() -> None:
+    f = feed()
+    f.accept(Chunk(1, 1_000), Chunk(2, 1_000))
+    nothing = np.zeros(2, np.bool_)
+    f.ledger.receive(f.must_plan(0.0), nothing, now=0.0, seconds=0.1, hung=np.ones(2, np.bool_))
+    for round_ in f.plan_all(1.0):
+        f.ledger.receive(round_, nothing[:1], now=1.0, seconds=0.1)
+    assert sorted(f.tables(round_) for round_ in f.plan_all(3.0)) == [[1], [2]]
 
 
 def test_a_retry_keeps_its_date_and_its_schema_file() -> None:
@@ -530,15 +554,27 @@ def test_a_retry_keeps_its_date_and_its_schema_file() -> None:
     assert (again.date.tolist(), again.schema.tolist()) == ([DAY], [True])
 
 
-def test_pauses_between_retries_double_up_to_a_minute() -> None:
+def test_pauses_between_retries_double_up_to_a_minute_and_are_up_to_a_quarter_shorter() -> None:
     f = feed()
     f.accept(Chunk(1, 1_000))
     now = 0.0
-    for pause in (1, 2, 4, 8, 16, 32, 60, 60, 60):
+    for longest in (1, 2, 4, 8, 16, 32, 60, 60, 60):
         f.land(f.must_plan(now), now=now, files=0)
+        assert f.plan(now + 0.75 * longest - 0.001) is None
+        pause = f.ledger.planner.next_due(now)
+        assert 0.75 * longest < pause <= longest
         assert f.plan(now + pause - 0.001) is None
         now += pause
     assert f.must_plan(now).attempt == 9
+
+
+@given(attempt=st.integers(0, 2_000), first=st.integers(0, 1 << 60))
+def test_those_that_failed_together_do_not_come_back_at_once(attempt: int, first: int) -> None:
+    pauses = [pause_s(attempt, salt % 1_000_000) for salt in range(first, first + 16)]
+    longest = min(2**attempt, 60) if attempt < 10 else 60
+    assert all(0.75 * longest <= pause <= longest for pause in pauses)
+    apart = [b - a for a, b in pairwise(sorted(pauses))]
+    assert min(apart) > longest / 4 / 64, "no two of sixteen in the same moment"
 
 
 def test_a_landing_may_fail_for_days() -> None:
@@ -570,4 +606,40 @@ def test_the_next_due_time_is_the_earliest_of_age_and_retry() -> None:
     assert f.ledger.planner.next_due(0.0) == 4.5
     f.accept(Chunk(2, 1_000), now=0.0)
     f.land(f.must_plan(0.0), files=0)
-    assert f.ledger.planner.next_due(0.0) == 1.0
+    assert 0.75 < f.ledger.planner.next_due(0.0) <= 1.0
+
+
+# -- a lane that an old writer may still write to ----------------------------------------------------------------------
+
+
+def owe(f: Feed, table: int) -> None:
+    queues = f.ledger.queues
+    numbers = queues.find(np.array([table]), np.array([0]))
+    queues.lanes.owed[queues.dispatchers.lane[numbers]] = True
+
+
+def test_an_owed_lane_keeps_its_date_until_it_has_landed_once() -> None:
+    f = feed()
+    f.accept(Chunk(1, 1_000), Chunk(2, 1_000))
+    f.land(f.must_plan(0.0, DAY))
+    owe(f, 1)
+    f.accept(Chunk(1, 1_000), Chunk(2, 1_000))
+    owed = f.must_plan(0.0, DAY + 1)
+    assert (owed.date.tolist(), owed.number.tolist()) == ([DAY, DAY + 1], [2, 1])
+    f.land(owed, files=0)
+    f.accept(Chunk(1, 1_000), now=1.0)
+    again = f.must_plan(1.0, DAY + 1)
+    assert again.date.tolist() == [DAY, DAY + 1], "what failed keeps it too"
+    f.land(again, now=1.0)
+    after = f.must_plan(1.0, DAY + 1)
+    assert (f.tables(after), after.date.tolist(), after.number.tolist()) == ([1], [DAY + 1], [1])
+
+
+def test_a_new_version_of_an_owed_lane_has_a_directory_of_its_own_under_the_old_date() -> None:
+    f = feed()
+    f.accept(Chunk(1, 1_000))
+    f.land(f.must_plan(0.0, DAY))
+    owe(f, 1)
+    f.accept(Chunk(1, 1_000, version=2))
+    round_ = f.must_plan(0.0, DAY + 1)
+    assert (round_.date.tolist(), round_.version.tolist(), round_.number.tolist()) == ([DAY], [2], [1])

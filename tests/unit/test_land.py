@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tidegate.engine.land import LandJob, land
-from tidegate.engine.rows import ELSEWHERE, LANDED, PLANS, REFUSED, UNFINISHED
+from tidegate.engine.rows import CONFLICT, ELSEWHERE, HUNG, LANDED, LOST, PLANS, REFUSED, UNFINISHED
 from tidegate.engine.store import Store
 from tidegate.format.csv import CsvOptions
 from tidegate.format.layout import PathOptions
@@ -64,7 +64,7 @@ def outcomes(receipts: list[Receipt]) -> list[str]:
 
 def written(store: MemoryStore) -> list[str]:
     """Paths of the writing calls, in order, schema files by one word."""
-    paths = [path for op, path in store.calls if op in ("create", "create_bytes", "put")]
+    paths = [path for op, path in store.calls if op in ("create", "create_bytes", "put", "swap")]
     return ["schema" if "/meta/schema_" in path else path for path in paths]
 
 
@@ -246,10 +246,10 @@ def test_what_the_store_refuses_is_told_from_what_may_pass(job: LandJob) -> None
     assert outcomes(run(job, store, plan(1, table=1), plan(2, table=2))) == [REFUSED, UNFINISHED]
 
 
-def test_an_object_of_another_size_is_refused_and_never_indexed(job: LandJob) -> None:
+def test_an_object_of_another_size_is_a_conflict_and_never_indexed(job: LandJob) -> None:
     store = MemoryStore(objects={data_file(1, 1): b"someone else's"})
     receipts = run(job, store, plan(0))
-    assert outcomes(receipts) == [REFUSED]
+    assert outcomes(receipts) == [CONFLICT]
     assert "exists with 14 bytes" in receipts[0]["error"]
     assert landed_lines(store) == {}
 
@@ -263,10 +263,19 @@ def test_a_plan_that_cannot_be_carried_out_answers_at_once(job: LandJob, wrong: 
     assert time.monotonic() - started < 5
 
 
-def test_a_lost_segment_answers_at_once_and_is_refused(job: LandJob, tmp_path: Path) -> None:
+def test_an_object_of_the_same_size_with_other_content_is_a_conflict(job: LandJob) -> None:
+    store = MemoryStore(objects={data_file(1, 1): LINE[::-1]})
+    assert outcomes(run(job, store, plan(0))) == [CONFLICT]
+    assert landed_lines(store) == {}
+
+
+def test_a_segment_that_is_gone_answers_at_once_as_lost(job: LandJob, tmp_path: Path) -> None:
     store = MemoryStore()
     (tmp_path / "0-0-0-0.seg").unlink()
-    assert outcomes(run(job, store, plan(0))) == [REFUSED]
+    receipts = run(job, store, plan(0), plan(1, number=2))
+    assert outcomes(receipts) == [LOST, UNFINISHED]
+    assert "cannot read the spool segment" in receipts[0]["error"]
+    assert store.objects == {}
 
 
 # -- a store that hangs ------------------------------------------------------------------------------------------------
@@ -278,26 +287,45 @@ def test_a_hanging_file_is_given_up_and_the_others_land(job: LandJob) -> None:
     started = time.monotonic()
     receipts = run(job, store, *(plan(n, table=n) for n in range(1, 8)))
     store.end("hang", data_file(2, 1))
-    assert outcomes(receipts) == [LANDED, UNFINISHED, *[LANDED] * 5]
+    assert outcomes(receipts) == [LANDED, HUNG, *[LANDED] * 5]
     assert receipts[1]["error"] == "no answer from the store within 0.3 s"
     assert 0.3 <= time.monotonic() - started < 2
 
 
-def test_hanging_files_leave_their_workers_to_the_others(job: LandJob) -> None:
+def test_a_hanging_file_leaves_its_worker_to_the_others(job: LandJob) -> None:
     store = MemoryStore(concurrency=2)
-    for table in (1, 2):
-        store.begin("hang", f"/t{table}/")
+    store.begin("hang", "/t1/")
     receipts = run(job, store, *(plan(n, table=n) for n in range(1, 9)))
-    for table in (1, 2):
-        store.end("hang", f"/t{table}/")
-    assert outcomes(receipts) == [*[UNFINISHED] * 2, *[LANDED] * 6]
+    store.end("hang", "/t1/")
+    assert outcomes(receipts) == [HUNG, *[LANDED] * 7]
+
+
+def test_when_as_many_hang_as_there_are_workers_the_rest_is_not_tried(job: LandJob) -> None:
+    store = MemoryStore(concurrency=2)
+    store.begin("hang", ".csv")
+    started = time.monotonic()
+    receipts = run(job, store, *(plan(n, table=n) for n in range(1, 9)))
+    store.end("hang", ".csv")
+    assert outcomes(receipts) == [HUNG, HUNG, *[UNFINISHED] * 6]
+    assert {receipt["error"] for receipt in receipts[2:]} == {"not tried: the store does not answer"}
+    assert time.monotonic() - started < 0.6, "nobody hangs in turn"
+    time.sleep(0.1)
+    assert sum(op == "create" for op, _ in store.calls) == 2
+
+
+def test_where_the_store_sets_no_bound_a_task_runs_eight_lanes_for_each_worker(job: LandJob) -> None:
+    store = MemoryStore()
+    store.begin("hang", ".csv")
+    receipts = run(replace(job, worker_count=1), store, *(plan(n, table=n) for n in range(1, 12)))
+    store.end("hang", ".csv")
+    assert outcomes(receipts) == [*[HUNG] * 8, *[UNFINISHED] * 3]
 
 
 @pytest.mark.parametrize("fault", ["hang", "late"])
 def test_an_abandoned_thread_starts_nothing_afterwards(job: LandJob, fault: str) -> None:
     store = MemoryStore()
     store.begin(fault, data_file(1, 1))
-    assert outcomes(run(job, store, plan(0), plan(1, number=2))) == [UNFINISHED, UNFINISHED]
+    assert outcomes(run(job, store, plan(0), plan(1, number=2))) == [HUNG, HUNG]
     store.end(fault, data_file(1, 1))
     time.sleep(0.2)
     assert written(store) == [data_file(1, 1)], "neither the next file nor the index is asked for"
@@ -305,12 +333,12 @@ def test_an_abandoned_thread_starts_nothing_afterwards(job: LandJob, fault: str)
     assert (data_file(1, 1) in store.objects) == (fault == "late")
 
 
-def test_a_hanging_index_is_unfinished_although_its_data_stands(job: LandJob) -> None:
+def test_a_hanging_index_is_hung_although_its_data_stands(job: LandJob) -> None:
     store = MemoryStore()
     store.begin("hang", "CDC.index")
     receipts = run(job, store, plan(0), plan(1, number=2))
     store.end("hang", "CDC.index")
-    assert outcomes(receipts) == [UNFINISHED, UNFINISHED]
+    assert outcomes(receipts) == [HUNG, HUNG]
 
 
 def test_after_giving_up_the_same_files_land_under_the_same_numbers(job: LandJob) -> None:
@@ -352,3 +380,140 @@ def test_a_file_larger_than_the_bound_lands_alone(job: LandJob) -> None:
     store = MemoryStore()
     plans = [plan(1, table=1, bytes=500 << 20), plan(2, table=2, bytes=500 << 20)]
     assert outcomes(run(job, store, *plans)) == [LANDED] * 2
+
+
+# -- the index ---------------------------------------------------------------------------------------------------------
+
+
+def index_text(number: int) -> bytes:
+    return f"CDC{number:020d}.csv\n".encode()
+
+
+def standing_files(count: int) -> MemoryStore:
+    """A directory with so many files, and the index that names the last."""
+    objects = {data_file(1, number): LINE for number in range(1, count + 1)}
+    return MemoryStore(objects=objects | {index_file(1): index_text(count)})
+
+
+def index_calls(store: MemoryStore) -> list[str]:
+    return [op for op, path in store.calls if path == index_file(1)]
+
+
+def test_a_directory_gets_its_index_with_one_request_and_later_ones_are_compared_first(job: LandJob) -> None:
+    store = MemoryStore()
+    run(job, store, plan(0), plan(1, number=2))
+    assert index_calls(store) == ["swap"]
+    run(job, store, plan(2, number=3))
+    assert index_calls(store) == ["swap", "get", "swap"]
+    assert store.objects[index_file(1)] == index_text(3)
+
+
+def test_an_index_that_says_it_already_is_not_put_again(job: LandJob) -> None:
+    store = standing_files(2)
+    assert outcomes(run(job, store, plan(0, number=2))) == [LANDED]
+    assert index_calls(store) == ["get"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_index_ahead_of_ours_is_a_conflict_and_stays(job: LandJob, number: int) -> None:
+    store = standing_files(5)
+    (receipt,) = run(job, store, plan(0, number=number))
+    assert receipt["outcome"] == CONFLICT
+    assert "names file 5 already: another writer uses this sink" in receipt["error"]
+    assert store.objects[index_file(1)] == index_text(5)
+
+
+@pytest.mark.parametrize("found", [None, b"", b"CDC", b"\xff\xfe", b"CDC00000000000000000001.json\n", index_text(1)])
+def test_an_index_that_is_missing_garbage_or_behind_heals(job: LandJob, found: bytes | None) -> None:
+    store = standing_files(2)
+    del store.objects[index_file(1)]
+    if found is not None:
+        store.objects[index_file(1)] = found
+    assert outcomes(run(job, store, plan(0, number=3))) == [LANDED]
+    assert len(landed_lines(store)["shop.t1"]) == 3
+
+
+def test_the_first_file_of_a_directory_heals_an_index_that_nobody_can_read(job: LandJob) -> None:
+    store = MemoryStore(objects={index_file(1): b"garbage"})
+    assert outcomes(run(job, store, plan(0))) == [LANDED]
+    assert store.objects[index_file(1)] == index_text(1)
+
+
+@pytest.mark.parametrize("fault", ["hang", "late"])
+@pytest.mark.parametrize("first", [1, 2])
+def test_an_index_put_that_ends_late_never_sets_it_back(job: LandJob, fault: str, first: int) -> None:
+    store = standing_files(first - 1) if first > 1 else MemoryStore()
+    store.begin(fault, "CDC.index")
+    assert outcomes(run(job, store, plan(0, number=first))) == [HUNG]
+    healthy = MemoryStore(objects=store.objects)  # the same store, by a way that does not hang
+    assert outcomes(run(job, healthy, plan(0, number=first), plan(1, number=first + 1))) == [LANDED, LANDED]
+    store.end(fault, "CDC.index")
+    time.sleep(0.1)
+    assert store.objects[index_file(1)] == index_text(first + 1)
+    assert len(landed_lines(store)["shop.t1"]) == first + 1
+
+
+def test_an_index_that_somebody_changes_in_between_is_read_again(job: LandJob) -> None:
+    class Meddled(MemoryStore):
+        left = 2
+
+        def swap(self, path: str, data: bytes, tag: str) -> bool:
+            if self.left and path == index_file(1):
+                self.left -= 1
+                self.objects[path] = b"CDC%020d.csv\n" % (3 - self.left)
+            return super().swap(path, data, tag)
+
+    store = Meddled(objects=dict(standing_files(4).objects))
+    assert outcomes(run(job, store, plan(0, number=5))) == [LANDED]
+    assert store.objects[index_file(1)] == index_text(5)
+    store = Meddled(objects=dict(standing_files(4).objects))
+    store.left = 99
+    (receipt,) = run(job, store, plan(0, number=5))
+    assert receipt["outcome"] == UNFINISHED
+    assert "was changed by somebody else each time" in receipt["error"]
+
+
+# -- files of another writer -------------------------------------------------------------------------------------------
+
+
+def foreign_files(index: int | None, *numbers: int) -> MemoryStore:
+    """Our version's schema file, these data files and an index, as another writer left them."""
+    store = standing(VERSION)
+    store.objects |= {data_file(1, number): b"theirs" for number in numbers}
+    if index is not None:
+        store.objects[index_file(1)] = index_text(index)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("index", "numbers", "last"),
+    [(None, (), 0), (2, (1, 2), 2), (2, (1, 2, 3, 4), 4), (None, (1,), 1), (2, (), 2), (1, (1, 3), 1)],
+)
+def test_in_a_directory_of_another_writer_the_last_file_is_told(
+    job: LandJob, index: int | None, numbers: tuple[int, ...], last: int
+) -> None:
+    store = foreign_files(index, *numbers)
+    before = dict(store.objects)
+    (receipt,) = run(replace(job, foreign=True), store, plan(0, schema=CHECK, number=7))
+    assert (receipt["outcome"], receipt["found_version"], receipt["found_number"]) == (ELSEWHERE, VERSION, last)
+    assert store.objects == before
+    (receipt,) = run(replace(job, foreign=True), store, plan(0, schema=CHECK, number=last + 1))
+    assert receipt["outcome"] == LANDED
+    assert store.objects[index_file(1)] == index_text(last + 1)
+    assert all(store.objects[path] == before[path] for path in before if path != index_file(1)), "nothing is replaced"
+
+
+def test_once_a_directory_is_settled_nobody_looks_again(job: LandJob) -> None:
+    store = foreign_files(2, 1, 2)
+    assert outcomes(run(replace(job, foreign=True), store, plan(0, number=3))) == [LANDED]
+    assert [op for op, _ in store.calls] == ["create", "get", "swap"]
+
+
+def test_past_the_index_of_an_older_version_a_foreign_file_counts_too(job: LandJob) -> None:
+    store = standing(VERSION - 2)
+    old = f"shop/t1/{VERSION - 2}/{DATE}"
+    store.objects[f"{old}/meta/CDC.index"] = index_text(5)
+    store.objects[f"{old}/CDC{6:020d}.csv"] = b"theirs"
+    for foreign, last in ((False, 5), (True, 6)):
+        (receipt,) = run(replace(job, foreign=foreign), store, plan(0, schema=CHECK))
+        assert (receipt["outcome"], receipt["found_version"], receipt["found_number"]) == (ELSEWHERE, VERSION - 2, last)

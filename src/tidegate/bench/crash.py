@@ -116,7 +116,7 @@ class DeadlyStores:
     def __call__(self, sink_uri: str, access: Access = NO_ACCESS) -> Store:
         return _DeadlyStore(Path(unquote(urlsplit(sink_uri).path)), self)
 
-    def pass_(self, operation: str, path: str, moment: str) -> None:
+    def meet(self, operation: str, path: str, moment: str) -> None:
         """A call comes by: it may be the last one of this process."""
         where = DRIVER if os.getpid() == self.driver else WORKER
         if not self.point.matches(operation, path, moment, where):
@@ -174,9 +174,9 @@ class _DeadlyStore(FileStore):
         self._act("delete", path, lambda: FileStore.delete(self, path))
 
     def _act(self, operation: str, path: str, act: Callable[[], T]) -> T:
-        self._stores.pass_(operation, path, BEFORE)
+        self._stores.meet(operation, path, BEFORE)
         done = act()
-        self._stores.pass_(operation, path, AFTER)
+        self._stores.meet(operation, path, AFTER)
         return done
 
 

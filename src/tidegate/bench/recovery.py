@@ -20,37 +20,29 @@ If anything is wrong, the sink as it stood at that moment is kept.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import random
 import shutil
-import signal
-import subprocess
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
-from tidegate.bench.crash import HOLDING, POINTS, WORKER, Run, command
+from tidegate.bench.crash import HOLDING, POINTS, WORKER, Run
 from tidegate.bench.feed import say
 from tidegate.bench.figures import Figures, percentile, read_parameters
 from tidegate.bench.sightings import Sightings, Tally
+from tidegate.bench.victim import TooLong, Victim
 from tidegate.engine.store import open_store
-from tidegate.errors import BadSetting, TidegateError, VerifyError
+from tidegate.errors import BadSetting, VerifyError
 from tidegate.verify import verify
 
 RANDOM = "random"
-_TOKEN = "TIDEGATE_BENCH_RUN"  # in the environment of a run's processes, to find them by
-_POLL_S = 0.02
-_START_S = 90.0  # a process that has accepted nothing by then has failed
-_POINT_S = 12.0  # after the first acceptance: a point that does not come in so long is missed
-_GO_ON_S = 45.0  # a run that has landed nothing so long after the death of a worker does not go on
-_LEAVE_S = 5.0  # workers and JVM end by themselves within this
-_STOP_S = 60.0
+_START_S = 180.0  # a process that has accepted nothing by then has failed
+_POINT_S = 20.0  # after the first acceptance: a point that does not come in so long is missed
+_GO_ON_S = 90.0  # a run that has landed nothing so long after the death of a worker does not go on
+_STOP_S = 120.0
 _ONE_OF = {
     "dml-wake-mode": ("enqueue", "enqueue", "flush"),
     "encoder-ordering": ("per-table", "global"),
@@ -163,7 +155,7 @@ class Harness:
         """One run that ends with a kill, and a look at what it left."""
         life = Life(self._run(point))
         self.lives.append(life)
-        with _Process(life.run) as process:
+        with Victim(life.run) as process:
             if point in POINTS:
                 self._to_the_point(process, life)
             if process.alive:  # a random moment, a point that was missed, or a run that went on without its worker
@@ -172,9 +164,9 @@ class Harness:
         self.hit[point if not life.missed else RANDOM] += 1
         self._look(f"kill {self.kills} of {self.wanted.kills}: {life.where}", life)
 
-    def _to_the_point(self, process: _Process, life: Life) -> None:
+    def _to_the_point(self, process: Victim, life: Life) -> None:
         process.wait(lambda: process.fired is not None or process.accepted > 0, _START_S, "accept anything")
-        with contextlib.suppress(_TooLong):
+        with contextlib.suppress(TooLong):
             process.wait(lambda: process.fired is not None, _POINT_S)
         if process.fired is None:
             life.missed = True
@@ -188,7 +180,7 @@ class Harness:
         else:
             process.wait(lambda: not process.alive, _START_S, "die")
 
-    def _kill_driver(self, process: _Process, life: Life) -> None:
+    def _kill_driver(self, process: Victim, life: Life) -> None:
         if life.where:  # its worker has died before
             time.sleep(self.chance.uniform(0.2, 1.0))
         elif not life.missed:
@@ -198,7 +190,7 @@ class Harness:
         process.kill()
         life.kills += 1
 
-    def _await_moment(self, process: _Process) -> None:
+    def _await_moment(self, process: Victim) -> None:
         """A third of the moments lie around the start of the changefeed, the others while it reads."""
         if self.chance.random() < 1 / 3:
             process.wait(lambda: process.said("session") is not None, _START_S, "start Spark")
@@ -211,7 +203,7 @@ class Harness:
         """The last run, which stops in order; then `verify`. Returns 1 if that finds a difference."""
         life = Life(self._run(""), where="the last run, stopped in order")
         self.lives.append(life)
-        with _Process(life.run) as process:
+        with Victim(life.run) as process:
             process.wait(lambda: process.landed > 0, _START_S, "land anything")
             time.sleep(self.wanted.seconds)
             Path(life.run.control, "stop").touch()
@@ -292,113 +284,4 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
         say(f"something is wrong: {harness.kept} is the sink when it was first seen, {home / 'runs'} has what each run")
         say(f"said; look with: tidegate verify --source '{harness.source}' \\")
         say(f"  --sink file://{harness.kept} " + " ".join(f"--option {key}={value}" for key, value in _OPTIONS.items()))
-    return found
-
-
-# -- the process -------------------------------------------------------------------------------------------------------
-
-
-class _TooLong(Exception):
-    pass
-
-
-class _Process:
-    """A run of the changefeed, its JVM and its workers; when it is left none of them is alive."""
-
-    def __init__(self, run: Run) -> None:
-        self._run, self._control, self._token = run, Path(run.control), uuid.uuid4().hex
-        self._read, self._said = 0, list[dict[str, Any]]()
-
-    def __enter__(self) -> _Process:
-        self._control.mkdir(parents=True)
-        self._started = time.monotonic()
-        with open(self._control / "log", "wb") as log:
-            self._child = subprocess.Popen(
-                command(self._run), stdout=log, stderr=log, env={**os.environ, _TOKEN: self._token}
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """The JVM and the workers end by themselves when the driver is gone; who does not is ended by its id."""
-        if self.said("ended") is None:
-            self._child.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(_LEAVE_S)
-        self._child.kill()
-        self._child.wait()
-        until = time.monotonic() + _LEAVE_S
-        while left := _processes(self._token):
-            if time.monotonic() > until:
-                for pid in left:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-            time.sleep(_POLL_S)
-
-    @property
-    def alive(self) -> bool:
-        return self._child.poll() is None
-
-    @property
-    def fired(self) -> str | None:
-        """Where the point killed; None as long as it has not."""
-        try:
-            return (self._control / "fired").read_text() or None
-        except FileNotFoundError:
-            return None
-
-    @property
-    def accepted(self) -> int:
-        return int((self.said("totals") or {"accepted": 0})["accepted"])
-
-    @property
-    def landed(self) -> int:
-        return int((self.said("totals") or {"landed": 0})["landed"])
-
-    def said(self, what: str) -> dict[str, Any] | None:
-        """The last thing of this kind that it said."""
-        with contextlib.suppress(FileNotFoundError), open(self._control / "said", "rb") as file:
-            file.seek(self._read)
-            for line in file:
-                if line.endswith(b"\n"):
-                    self._said.append(json.loads(line))
-                    self._read += len(line)
-        return next((said for said in reversed(self._said) if said["what"] == what), None)
-
-    def age(self) -> float:
-        return time.monotonic() - self._started
-
-    def first_landing_s(self) -> float | None:
-        self.said("")
-        found = (said["at"] - self._started for said in self._said if said.get("landed"))
-        return next(found, None)
-
-    def kill(self) -> None:
-        self._child.kill()
-
-    def wait(self, until: Callable[[], bool], seconds: float, for_what: str = "") -> None:
-        """Until it is so. A process that ends by itself, or takes too long, has failed to do `for_what`."""
-        patience = time.monotonic() + seconds
-        while not until():
-            code = self._child.poll()
-            if code is not None and code != -signal.SIGKILL and self.said("ended") is None:
-                raise TidegateError(f"the changefeed ended by itself with code {code}: {self._last_words()}")
-            if time.monotonic() > patience:
-                if not for_what:
-                    raise _TooLong
-                raise TidegateError(f"the changefeed did not {for_what} within {seconds:g} s: {self._last_words()}")
-            time.sleep(_POLL_S)
-
-    def _last_words(self) -> str:
-        lines = (self._control / "log").read_text(errors="replace").strip().splitlines()
-        return "\n".join(["", *lines[-15:]]) if lines else "it said nothing"
-
-
-def _processes(token: str) -> list[int]:
-    """Those that live with this token in their environment: a run's driver, its JVM and all workers."""
-    mark, found = f"{_TOKEN}={token}".encode(), []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):
-                if mark in Path("/proc", name, "environ").read_bytes().split(b"\0"):
-                    found.append(int(name))
     return found

@@ -36,6 +36,7 @@ from tidegate.engine.journal import (
     Head,
     Recovered,
     Snapshot,
+    data_key,
     floor_of,
     has_journal,
     open_journal,
@@ -44,6 +45,7 @@ from tidegate.engine.journal import (
 )
 from tidegate.engine.land import LandJob, unanswered
 from tidegate.engine.plans import PlanBook
+from tidegate.engine.retention import Retention
 from tidegate.engine.rows import CONFLICT, ELSEWHERE, ERROR, FILTERED, HUNG, LANDED, LOST, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.engine.schemas import SchemaWrites, read_ddls, refuse_unknown_layouts, schema_plans
 from tidegate.engine.segments import HELD, MEMORY_TIER, Places, SpoolDirectory, gather
@@ -65,11 +67,13 @@ from tidegate.format.layout import (
     METADATA,
     RESERVED_PREFIX,
     PathOptions,
+    data_path,
     is_schema_path,
     metadata_text,
     parse_index_path,
     parse_metadata,
 )
+from tidegate.format.tables import SETTLED
 from tidegate.metrics import Metrics
 from tidegate.settings import Settings, shape
 
@@ -81,7 +85,12 @@ _LOOKED_AT = 1000  # objects of a sink that is not ours
 _WAIT_S = 0.05  # every wait is short, so that it also ends on stop and on any error
 
 Gatherer = Callable[[list[tuple[str, int, int]], Places, str], list[tuple[str, int, int]]]
+Preflight = Callable[[Settings, Store], None]
 Lander = Callable[[list[dict[str, Any]], LandJob], pa.Table]
+
+
+def no_checks(settings: Settings, store: Store) -> None:
+    """For a start that follows another in the same process."""
 
 
 @dataclass
@@ -96,6 +105,7 @@ class Changefeed:
     slots: int = 2
     limits: Limits | None = None
     disk_reserve_bytes: int = 512 << 20  # with less free space under the spool no wake goes out
+    preflight: Preflight = no_checks  # looks at the sink before it is taken over
     totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self) -> None:
@@ -119,14 +129,22 @@ class Changefeed:
             dispatcher_share=s.dispatcher_share,
         )
         # Looked at before anything is written: a refused sink stays as it is.
-        foreign = not has_journal(self.store) and self._is_foreign()
+        is_new = not has_journal(self.store)
+        foreign = is_new and self._is_foreign()
+        is_new &= not foreign
         # What `metadata` says, not the journal: a crash may lie between the two, or another writer.
         metadata = self.store.get(METADATA)
         self._written_checkpoint = parse_metadata(metadata.decode(errors="replace")) if metadata is not None else 0
         self.store.prepare()
+        self.preflight(s, self.store)
         self.journal, found = open_journal(
             self.store, self.paths, shape(s), foreign, written_ts=self._written_checkpoint
         )
+        self.retention = Retention(self.store, s, self.clock, self.metrics)
+        if is_new:
+            self.retention.begin_empty()
+        for files in (*found.tables, found.orphans):
+            self._note_directories(files)
         if found.surpassed:
             log.warning("taken over from another writer at checkpoint-ts %d", found.checkpoint_ts)
         shared_lanes = not s.partition_separator and not s.table_id_as_path
@@ -237,6 +255,7 @@ class Changefeed:
         if self._closed:
             return
         self._stopping.set()
+        self.retention.stop()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -527,6 +546,8 @@ class Changefeed:
                 plans, job = self.book.plans(round_)
                 files, head = self.book.files(round_), self._head()
             if round_.fresh:
+                # Before it is on record: a compaction that deletes the record has put the directories on theirs.
+                self._note_directories(files.filter(_first_in_directory(round_)))
                 self._intend(round_.id, files, head)
             else:
                 self.metrics.inc("store_retries_total")
@@ -663,7 +684,7 @@ class Changefeed:
 
     def compact(self) -> None:
         """Replace the journal's entries by a snapshot of the ledger."""
-        self.journal.snapshot(self._snapshot)
+        self.journal.snapshot(self._snapshot, self.retention.flush)
 
     def _wait_out(self, tries: int, error: StoreUnavailable) -> None:
         """The journal cannot be written: wait, as long as the changefeed runs."""
@@ -691,11 +712,27 @@ class Changefeed:
                 with self._changed:
                     self._changed.wait(_WAIT_S)
                 self._measure()
+                if self.retention.due(self.clock.wall()):
+                    threading.Thread(target=self._clean, daemon=True, name="retention").start()
                 if self.clock.steady() - last >= METADATA_EVERY_S:
                     self.write_progress()
                     last = self.clock.steady()
         except BaseException as exc:
             self.fail(exc)
+
+    def _clean(self) -> None:
+        """Delete what has expired; what fails is tried again at the next moment of the cron."""
+        try:
+            deleted = self.retention.clean(self._written_checkpoint, walk=True)
+            log.info("deleted %d files that had expired", deleted)
+        except TidegateError as exc:
+            log.warning("cannot delete all that has expired, the rest goes next time: %s", exc)
+
+    def _note_directories(self, files: pa.Table) -> None:
+        """These get files, so retention must know them."""
+        if self.retention.active and "plan" in files.column_names:  # a snapshot's tables were noted before
+            keys = ((file["date"], data_key(file, self.paths)) for file in files.to_pylist())
+            self.retention.note((date, data_path(key, 1, self.paths).rpartition("/")[0]) for date, key in keys)
 
     def write_progress(self) -> None:
         """Journal first, then `metadata`: a reader's checkpoint is never ahead of what a restart knows."""
@@ -833,6 +870,12 @@ def _is_ticdc(path: str, options: PathOptions) -> bool:
 
 def first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _first_in_directory(round_: Round) -> NDArray[np.bool_]:
+    """Which files may be the first in their directory."""
+    found: NDArray[np.bool_] = (round_.number == 1) | (round_.schema != SETTLED) | (round_.attempt > 0)
+    return found
 
 
 def _elsewhere(round_: Round, receipts: pa.Table) -> dict[int, tuple[int, int]]:

@@ -137,14 +137,15 @@ class _Crew:
                 lane.ended = True
                 self._leave(lane)
 
-    def give_up(self, lane: _Lane) -> None:
+    def give_up(self, lane: _Lane) -> bool:
+        """Count it as hung, unless it has ended since; its thread wants a successor then."""
         with self.changed:
             if lane.ended:
-                return
+                return False
             lane.watch.given_up = True
             self.hung += 1
             self._leave(lane)
-        self.start(1)
+            return True
 
     def abandon(self) -> None:
         """Begin no lane more."""
@@ -192,12 +193,17 @@ def _wait(crew: _Crew, lanes: list[_Lane], threads: int) -> None:
             if crew.changed.wait_for(lambda: crew.left == 0, _POLL_S):
                 return
         now = time.monotonic()
-        for lane in lanes:
-            if lane.started and not lane.ended and not lane.watch.given_up and now > lane.watch.until > 0:
-                crew.give_up(lane)
-                _mark_unanswered(lane)
-        if crew.hung >= threads:
+        stuck = [
+            lane
+            for lane in lanes
+            if lane.started and not lane.ended and not lane.watch.given_up and now > lane.watch.until > 0
+        ]
+        given_up = [lane for lane in stuck if crew.give_up(lane)]
+        for lane in given_up:
+            _mark_unanswered(lane)
+        if crew.hung >= threads:  # before anybody takes their places, who would hang as long again
             crew.abandon()
+        crew.start(len(given_up))
 
 
 def _mark_unanswered(lane: _Lane) -> None:

@@ -24,8 +24,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate import sources
+from tidegate.check import cheap_checks
 from tidegate.control.retry import pause_s
-from tidegate.engine.changefeed import Changefeed, first_line, held_file
+from tidegate.engine.changefeed import Changefeed, Preflight, first_line, held_file, no_checks
 from tidegate.engine.clock import SystemClock
 from tidegate.engine.ingest import IngestJob, check_schema, ingest, read_splits
 from tidegate.engine.land import land
@@ -175,7 +176,7 @@ class Handle:
         if metrics_addr is not None:
             self._server = self.metrics.serve(metrics_addr)
         try:
-            run = self._start_run()
+            run = self._start_run(cheap_checks)
         except BaseException:
             self._close_server()
             raise
@@ -214,13 +215,20 @@ class Handle:
             raise self._error
         return ended
 
-    def _start_run(self) -> _Run:
+    def _start_run(self, preflight: Preflight = no_checks) -> _Run:
         store = self.store_opener(self.settings.sink_uri, self.settings.access)
         run_land, run_gather = _on_executor(self.spark, land), _on_executor(self.spark, gather)
         changefeed = Changefeed(
-            self.settings, store, self.store_opener, SystemClock(), self.metrics,
-            lambda plans, job: pa.Table.from_batches([run_land(plans, job)]), run_gather, self.slots,
-        )  # fmt: skip
+            self.settings,
+            store,
+            self.store_opener,
+            SystemClock(),
+            self.metrics,
+            lambda plans, job: pa.Table.from_batches([run_land(plans, job)]),
+            run_gather,
+            self.slots,
+            preflight=preflight,
+        )
         try:
             run = _Run(self.spark, changefeed, self.slots, self.finite, self.events, self.backlog)
             changefeed.start()
