@@ -68,7 +68,8 @@ def test_a_benchmark_fails_when_its_output_is_altered(spark: SparkSession, tmp_p
 def test_a_changefeed_that_is_killed_twice_loses_and_doubles_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figures = run_bench("recovery", tmp_path, {"kills": "2", "points": "data-before-index,adoption", "seconds": "1"})
+    few = {"kills": "2", "points": "data-before-index,adoption", "seconds": "1", "tables": "3", "rate": "128KiB"}
+    figures = run_bench("recovery", tmp_path, few)
     faults = ("lost", "doubled", "reordered", "altered", "schema_after_data", "broken_indexes", "verify_faults")
     assert {key: figures[key] for key in faults} == dict.fromkeys(faults, 0)
     assert figures["kills"] == 2

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -173,14 +174,15 @@ def test_a_run_goes_to_its_process_whole() -> None:
 
 def test_fifty_kills_meet_every_point_several_times() -> None:
     names = recovery.Parameters().chosen
-    met = Counter(recovery.schedule(names, 50, random.Random(1)))
+    met = Counter(islice(recovery.schedule(names, random.Random(1)), 44))  # the death of a worker makes two kills
     assert set(met) == {*POINTS, recovery.RANDOM}
     assert min(met.values()) >= 2
-    assert sum(2 if name in POINTS and POINTS[name].victim == WORKER else 1 for name in met.elements()) in (50, 51)
+    assert met[recovery.RANDOM] >= 4
 
 
 def test_what_a_crash_leaves_to_adopt_is_there_for_the_kill_in_the_adoption() -> None:
-    names = list(recovery.schedule(recovery.Parameters().chosen, 50, random.Random(2)))
+    names = list(islice(recovery.schedule(recovery.Parameters().chosen, random.Random(2)), 50))
+    assert "adoption" in names
     assert all(names[i - 1] == "data-before-index" for i, name in enumerate(names) if name == "adoption")
 
 

@@ -14,6 +14,7 @@ from tidegate.engine.changefeed import Changefeed
 from tidegate.errors import BadEvents, StoreRefused, TidegateError
 from tidegate.events import DDL
 from tidegate.format.ddl import ALTERS, DdlEvent
+from tidegate.format.ddl_files import schema_files
 from tidegate.format.ddl_scope import (
     Table,
     alter_database_charset,
@@ -231,13 +232,42 @@ def test_a_type_outside_the_list_is_skipped_and_counted(opened: Open, store: Mem
     assert changefeed.status().checkpoint_ts == START_TS + 9
 
 
-def test_a_schema_file_with_other_columns_stops_the_changefeed_with_its_path(opened: Open, store: MemoryStore) -> None:
+def test_a_schema_file_with_other_columns_holds_up_its_ddl_alone_and_is_named(opened: Open, store: MemoryStore) -> None:
     changefeed = opened()
-    feed(changefeed, 0, [*LAYOUTS, add_column(5), resolved(9)], "0")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "create_bytes", lambda path, data: False)
-        with pytest.raises(StoreRefused, match=f"ADD COLUMN.*schema_{START_TS + 5}_.*lists other columns"):
-            land(changefeed)
+    feed(changefeed, 0, [*LAYOUTS, insert(1), insert(2, 2), resolved(2)], "0")
+    land(changefeed, 5.0)
+    event, target = DdlEvent.from_json(add_column(5)["ddl"]), changefeed.book.rules.ddl_target
+    ((path, text),) = schema_files(event, START_TS + 5, {WIDE.fingerprint: WIDE}, changefeed.paths, target, False)
+    store.objects[path] = text.replace('"w"', '"other"').encode()
+    feed(changefeed, 1, [add_column(5), wide(7, version=5), insert(8, 2), resolved(9)], "1")
+    land(changefeed, 5.0)
+    (reason,) = changefeed.status().ddls.values()
+    assert f"schema_{START_TS + 5}_" in reason
+    assert "lists other columns" in reason
+    assert changefeed.error is None
+    assert written(store)[-1] == "shop.t2 data 0 #2", "other tables go on, and nothing passes the DDL"
+    assert changefeed.status().checkpoint_ts == START_TS + 4
+    del store.objects[path]  # somebody puts it right
+    land(changefeed, 60.0)
+    land(changefeed, 5.0)
+    assert changefeed.status().ddls == {}
+    assert changefeed.status().checkpoint_ts == START_TS + 9
+
+
+@pytest.mark.parametrize("fault", ["refuse", "unavailable", "lost"])
+def test_a_ddl_whose_schema_file_fails_is_tried_again_and_named_meanwhile(
+    opened: Open, store: MemoryStore, fault: str
+) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), insert(6, 2), resolved(9)], "0")
+    store.begin(fault, f"schema_{START_TS + 5}_")
+    land(changefeed, 5.0)
+    assert "on command" in next(iter(changefeed.status().ddls.values()))
+    assert written(store)[-1] == "shop.t2 data 0 #1" or fault == "lost"
+    store.end(fault, f"schema_{START_TS + 5}_")
+    land(changefeed, 60.0)
+    assert changefeed.status().ddls == {}
+    assert changefeed.status().checkpoint_ts == START_TS + 9
 
 
 def test_a_chunk_on_both_sides_of_a_ddl_is_refused(opened: Open) -> None:

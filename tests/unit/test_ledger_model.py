@@ -20,8 +20,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tidegate.control.checkpoint import NOTHING_PENDING
+from tidegate.control.columns import Numbers
 from tidegate.control.flush import Limits, Round
-from tidegate.control.ledger import Ledger
+from tidegate.control.ledger import Ledger, Move
 from tidegate.control.spool import ITEM_BYTES
 from tidegate.engine.rows import ITEMS
 
@@ -31,6 +33,7 @@ LOGICAL = {1: 1, 2: 2, 3: 3, 4: 4, 51: 50, 52: 50}  # four tables and the two pa
 TABLES = tuple(LOGICAL)
 SIZES = st.integers(1, 900) | st.just(400) | st.integers(1, 2_500)
 Key = tuple[int, int]  # (table, seq): names one item
+NONE = frozenset[int]()
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,9 @@ class Model:
     batches: dict[int, Batch] = field(default_factory=dict)
     segment_bytes: dict[str, int] = field(default_factory=dict)
     freed: list[str] = field(default_factory=list)
+    places: dict[Key, tuple[str, int]] = field(default_factory=dict)  # segment and offset of each item
+    disk: dict[str, dict[int, Key]] = field(default_factory=dict)  # by segment and offset: whose bytes stand there
+    moving: dict[Key, tuple[str, int]] = field(default_factory=dict)  # what is being copied, and from where
     resolved: int = 0
     checkpoint: int = 0
     over: bool = False
@@ -72,9 +78,28 @@ class Model:
     def unacked(self, table: int) -> int:
         return sum(item.length for item in self.pending() if item.key[0] == table)
 
+    def pinned(self) -> set[str]:
+        """Segments that an item stands in, or that are being copied from."""
+        return {self.places[item.key][0] for item in self.pending()} | {segment for segment, _ in self.moving.values()}
+
     def occupied(self) -> int:
-        pending = self.pending()
-        return sum(self.segment_bytes[s] for s in {item.segment for item in pending}) + ITEM_BYTES * len(pending)
+        return sum(self.segment_bytes[segment] for segment in self.pinned()) + ITEM_BYTES * len(self.pending())
+
+    def gather(self, segment: str) -> dict[Key, tuple[str, int]]:
+        """Copies of all that is moving, one after the other, in one new segment."""
+        lengths = {item.key: item.length for items in self.accepted.values() for item in items}
+        copies, offset = dict[Key, tuple[str, int]](), 0
+        for key in self.moving:
+            copies[key] = (segment, offset)
+            offset += lengths[key]
+        self.segment_bytes[segment] = offset
+        self.disk[segment] = {at: key for key, (_, at) in copies.items()}
+        return copies
+
+    def delete(self, segments: list[str]) -> None:
+        self.freed += segments
+        for segment in segments:
+            del self.disk[segment]
 
     def hold(self, tables: Iterable[int]) -> None:
         for table in tables:
@@ -97,6 +122,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ts = self.seq = self.batch = 0
         self.versions = dict.fromkeys(LOGICAL.values(), 1)
         self.under_way: dict[int, Round] = {}
+        self.hung: set[int] = set()  # lanes that must be planned again alone
+        self.move: Move | None = None
+        self.moves = 0
         self.files: dict[int, tuple[object, ...]] = {}  # by plan: lane, number, version, date, keys
         self.numbers: dict[tuple[int, int, int], int] = {}  # by lane, version, date: the last one given
         self.lane_at: dict[int, tuple[int, int]] = {}  # by lane: the furthest version and date
@@ -136,6 +164,10 @@ class LedgerMachine(RuleBasedStateMachine):
         used = {item.segment for item in fresh}
         assert sorted(accepted.dropped_segments) == sorted(ends.keys() - used)
         model.segment_bytes.update({segment: ends[segment] for segment in used})
+        for item, row in zip(sent, rows, strict=True):
+            if item.batch == self.batch:
+                model.places[item.key] = place = (str(row["segment"]), int(str(row["offset"])))
+                model.disk.setdefault(place[0], {})[place[1]] = item.key
         for item in fresh:
             model.queued[item.key[0]].append(item)
             model.accepted[item.key[0]].append(item)
@@ -162,13 +194,73 @@ class LedgerMachine(RuleBasedStateMachine):
         """Rounds answer in any order; of each lane's files the first few have landed, or none, or all."""
         round_ = self.under_way[data.draw(st.sampled_from(sorted(self.under_way)))]
         most = {lane: data.draw(st.integers(0, count)) for lane, count in Counter(round_.lane.tolist()).items()}
-        self._answer(round_, most)
+        self._answer(round_, most, {lane for lane in most if data.draw(st.booleans())})
 
     @precondition(lambda self: self.under_way)
     @rule()
     def a_round_lands(self) -> None:
         round_ = self.under_way[min(self.under_way)]
         self._answer(round_, Counter(round_.lane.tolist()))
+
+    @precondition(lambda self: not self.ledger.planner.closing)
+    @rule(times=st.integers(1, 8), small=st.integers(1, 300), hangs=st.booleans())
+    def one_table_cannot_be_written(self, times: int, small: int, hangs: bool) -> None:
+        """Batch after batch brings a little of it along with what lands, so it pins segment after segment."""
+        for _ in range(times):
+            if not self.ledger.spool.may_wake():
+                return
+            self.batch += 1
+            self.ts += 1
+            fresh = [self._item(1, small, 0), self._item(2, 800, 0)]
+            self._accept(fresh, fresh, 0, 0)
+            self.now += self.limits.age_bound_s
+            while (round_ := self.ledger.plan(self.now, self.date)) is not None:
+                self._take(round_)
+                lane = int(self.ledger.queues.dispatchers.lane[self.ledger.queues.find(*np.array([[1], [0]]))[0]])
+                most = {other: count * (other != lane) for other, count in Counter(round_.lane.tolist()).items()}
+                self._answer(round_, most, {lane} if hangs else NONE)
+
+    @precondition(lambda self: self.move is None)
+    @rule()
+    def begin_a_move(self) -> None:
+        """Only under pressure, and only whole segments of what cannot land now and nobody reads."""
+        self.move = move = self.ledger.remains()
+        if move is None:
+            return
+        model, queues = self.model, self.ledger.queues
+        assert self.ledger.spool.under_pressure()
+        assert self.ledger.remains() is None, "one at a time"
+        model.moving = {key: model.places[key] for key in self._keys(move.slots)}
+        assert not model.moving.keys() & self._read_now()
+        pinned = {segment for segment, _ in model.moving.values()}
+        assert {item.key for item in model.pending() if model.places[item.key][0] in pinned} == model.moving.keys()
+        assert not self.ledger.planner._ready(np.unique(queues.items.dispatcher[move.slots]).astype(np.int64)).size
+
+    @precondition(lambda self: self.move is not None)
+    @rule(done=st.sampled_from([True, True, False]))
+    def end_a_move(self, done: bool) -> None:
+        """What is read by now, or has landed, stays where it is; without places nothing has moved."""
+        assert self.move is not None
+        model, moving, copies = self.model, self.model.moving, dict[Key, tuple[str, int]]()
+        for key, place in moving.items():
+            assert model.disk[place[0]][place[1]] == key, "its bytes stood there all the time"
+        if done:
+            self.moves += 1
+            copies = model.gather(f"move-{self.moves}")
+        freed = self.ledger.moved(self.move, [(segment, 1, offset) for segment, offset in copies.values()])
+        stays = self._read_now()
+        pending = {item.key for item in model.pending()}
+        model.places |= {key: place for key, place in copies.items() if key in pending - stays}
+        self.move, model.moving = None, {}
+        model.delete(freed)
+
+    def _keys(self, slots: Numbers) -> list[Key]:
+        queues = self.ledger.queues
+        tables = queues.dispatchers.table_id[queues.items.dispatcher[slots]].tolist()
+        return list(zip(tables, queues.items.first_seq[slots].tolist(), strict=True))
+
+    def _read_now(self) -> set[Key]:
+        return {key for round_ in self.under_way.values() for key in self._keys(round_.slots)}
 
     @rule(chance=st.integers(0, 29))
     def close(self, chance: int) -> None:
@@ -191,8 +283,9 @@ class LedgerMachine(RuleBasedStateMachine):
                 self._check_front(file)
                 self._check_number(file)
                 self.files[int(round_.plan[i])] = file
-        if round_.attempt:
-            assert len(set(round_.lane.tolist())) == 1, "a retry comes alone"
+        if alone := set(round_.lane.tolist()) & self.hung:
+            assert (set(round_.lane.tolist()), len(alone)) == (alone, 1), "what hung comes alone"
+            self.hung -= alone
         self.under_way[round_.id] = round_
 
     def _check_age(self, round_: Round) -> None:
@@ -230,13 +323,15 @@ class LedgerMachine(RuleBasedStateMachine):
         assert date >= furthest[1]
         self.lane_at[lane] = (version, date)
 
-    def _answer(self, round_: Round, most: dict[int, int]) -> None:
+    def _answer(self, round_: Round, most: dict[int, int], hung: frozenset[int] | set[int] = NONE) -> None:
         model, seen, landed = self.model, Counter[int](), []
         for lane in round_.lane.tolist():
             seen[lane] += 1
             landed.append(seen[lane] <= most[lane])
         keys = [key for i, done in enumerate(landed) if done for key in self._file(round_, i)[4]]
-        durable = self.ledger.receive(round_, np.array(landed), self.now, 0.1)
+        is_hung = np.isin(round_.lane, list(hung)) & ~np.array(landed)
+        durable = self.ledger.receive(round_, np.array(landed), self.now, 0.1, hung=is_hung)
+        self.hung |= set(round_.lane[is_hung].tolist())
         del self.under_way[round_.id]
         items = [model.planned.pop(key) for key in keys]
         for item in items:
@@ -244,7 +339,7 @@ class LedgerMachine(RuleBasedStateMachine):
             model.batches[item.batch].left -= 1
         assert sorted(durable.ages_s.tolist()) == sorted(self.now - item.accepted for item in items)
         assert (durable.rows, durable.bytes) == (len(items), sum(item.length for item in items))
-        model.freed += durable.segments
+        model.delete(durable.segments)
         model.hold({item.key[0] for item in items})
 
     def _check_that_nothing_is_due(self) -> None:
@@ -269,8 +364,17 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.queues.queued == len(pending) - len(model.planned)
         assert self.ledger.durable_items == sum(map(len, model.landed.values()))
         assert self.ledger.held_tables == model.held_tables
-        gone = model.segment_bytes.keys() - {item.segment for item in pending}
+        gone = model.segment_bytes.keys() - model.pinned()
         assert sorted(model.freed) == sorted(gone), "freed exactly when nothing refers to it, once"
+
+    @invariant()
+    def every_item_is_found_at_its_place(self) -> None:
+        model, items, spool = self.model, self.ledger.queues.items, self.ledger.spool
+        live = np.flatnonzero(items.first_ts[: items.size] != NOTHING_PENDING)
+        at = zip(items.segment[live].tolist(), items.offset[live].tolist(), strict=True)
+        found = dict(zip(self._keys(live), ((spool.path(segment), offset) for segment, offset in at), strict=True))
+        assert found == {item.key: model.places[item.key] for item in model.pending()}
+        assert all(model.disk[segment][offset] == key for key, (segment, offset) in found.items())
 
     @invariant()
     def wakes_are_held_by_hysteresis(self) -> None:
@@ -305,6 +409,8 @@ class LedgerMachine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         self.ledger.planner.closing = True
+        if self.move is not None:
+            self.end_a_move(done=True)
         for round_ in list(self.under_way.values()):
             self._answer(round_, Counter(round_.lane.tolist()))
         for _ in range(2 * sum(map(len, self.model.accepted.values())) + len(TABLES) + 60):

@@ -406,3 +406,15 @@ def test_one_sink_has_one_client_in_a_process(s3_server: Any) -> None:
     settings = load_settings(s3_server.uri("same"))
     again = pickle.loads(pickle.dumps(settings))
     assert open_store(settings.sink_uri, settings.access) is open_store(again.sink_uri, again.access)
+
+
+@pytest.mark.parametrize(
+    ("style", "endpoint", "by_host"),
+    [("true", "https://store:9000", False), ("false", "https://lake.store:9000", True)],
+)
+def test_the_bucket_stands_in_the_path_or_in_the_host(style: str, endpoint: str, by_host: bool) -> None:
+    settings = load_settings(
+        f"s3://lake/p?endpoint=https://store:9000&force-path-style={style}&access-key=a&secret-access-key=b"
+    )
+    config = vars(open_store(settings.sink_uri, settings.access))["_client"].config
+    assert (config["endpoint"], config["virtual_hosted_style_request"]) == (endpoint, by_host)

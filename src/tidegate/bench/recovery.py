@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -79,19 +80,12 @@ class Parameters:
         return wanted
 
 
-def schedule(names: list[str], kills: int, chance: random.Random) -> Iterator[str]:
-    """Points until so many kills are made: all of them before any comes again, in another order each time.
-
-    The death of a worker is followed by that of its driver in the same run, so it makes two.
-    """
+def schedule(names: list[str], chance: random.Random) -> Iterator[str]:
+    """Points without end: all of them before any comes again, in another order each time."""
     while True:
         units = _units(names)
         chance.shuffle(units)
-        for name in (name for unit in units for name in unit):
-            if kills <= 0:
-                return
-            kills -= 2 if name in POINTS and POINTS[name].victim == WORKER else 1
-            yield name
+        yield from (name for unit in units for name in unit)
 
 
 def _units(names: list[str]) -> list[tuple[str, ...]]:
@@ -264,15 +258,16 @@ class Harness:
 
 def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
     wanted = read_parameters(Parameters, given)
-    names, home = wanted.chosen, data_dir.resolve() / "recovery"
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    chance = random.Random(wanted.seed)
+    names, chance = wanted.chosen, random.Random(wanted.seed)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    home = Path(tempfile.mkdtemp(prefix="recovery-", dir=data_dir.resolve()))  # what an earlier one kept stays
     harness = Harness(wanted, home, chance)
     say(f"{wanted.kills} kills of a changefeed from {harness.source}")
     try:
-        for point in schedule(names, wanted.kills, chance):
+        for point in schedule(names, chance):
             harness.kill(point)
+            if harness.kills >= wanted.kills:
+                break
         found = harness.figures(harness.finish())
     except BaseException:
         say(f"what stands there is kept: {home}")

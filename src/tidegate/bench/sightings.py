@@ -27,7 +27,7 @@ from tidegate.errors import TidegateError
 from tidegate.events import DDL, LAYOUT, RESOLVED, ROW_KINDS
 from tidegate.format.changes import TableRules
 from tidegate.format.ddl import DdlEvent
-from tidegate.format.layout import METADATA, data_path, metadata_text, parse_metadata
+from tidegate.format.layout import METADATA, RESERVED_PREFIX, data_path, metadata_text, parse_metadata
 from tidegate.format.tables import Layout
 from tidegate.reader.replay import Standing, TableFiles, TableKey, VersionKey, survey
 from tidegate.settings import Settings
@@ -230,7 +230,7 @@ class Sightings:
         """
         lanes = [lane for lanes in standing.tables.values() for lane in lanes]
         bare = {VersionKey(lane.key.schema, lane.key.table, lane.key.version) for lane in lanes}
-        faults = (fault for fault in standing.faults if not fault.path.startswith("_"))
+        faults = (fault for fault in standing.faults if not fault.path.startswith(f"{RESERVED_PREFIX}/"))
         broken = [f for f in faults if f.path.endswith(".index") or self._store.size(f.path) is None]
         return Tally(schema_after_data=len(bare - standing.schema_files.keys()), broken_indexes=len(broken))
 

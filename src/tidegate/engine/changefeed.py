@@ -80,6 +80,7 @@ from tidegate.settings import Settings, shape
 log = logging.getLogger("tidegate")
 
 METADATA_EVERY_S = 2.0
+_MEASURE_EVERY_S = 0.5
 _MOVE_PAUSE_S = 10.0
 _LOOKED_AT = 1000  # objects of a sink that is not ours
 _WAIT_S = 0.05  # every wait is short, so that it also ends on stop and on any error
@@ -162,10 +163,11 @@ class Changefeed:
         self.compact()
         self.floor: Floor | None = floor_of(self.ledger)
         self._changed = threading.Condition(self._lock)
-        self._stopping = threading.Event()
+        self._stopping, self._stopped = threading.Event(), threading.Event()
         self._error: BaseException | None = None
         self._failures: dict[int, str] = {}
         self._waiting: str | None = None
+        self._metadata_fails = False
         self._moves, self._next_move = 0, 0.0
         self._ingesting = False
         self._landers = 0
@@ -175,6 +177,7 @@ class Changefeed:
         self._threads = [
             *(threading.Thread(target=self._land_loop, daemon=True, name=f"land-{i}") for i in range(self.slots)),
             threading.Thread(target=self._scribe_loop, daemon=True, name="scribe"),
+            threading.Thread(target=self._measure_loop, daemon=True, name="gauges"),
         ]
 
     def _agreed_spans(self, found: Recovered) -> int:
@@ -259,6 +262,7 @@ class Changefeed:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self._stopped.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=5.0)
@@ -705,13 +709,18 @@ class Changefeed:
             planned = [self.book.files(round_) for round_ in self._unrecorded.values()]
             return Snapshot(table_rows(self.ledger), planned, self._head())
 
+    def _measure_loop(self) -> None:
+        """Gauges go on while the scribe waits for the store: the lag is what an outage is seen by."""
+        while not self._closed and self._error is None:
+            self._measure()
+            self._stopped.wait(_MEASURE_EVERY_S)
+
     def _scribe_loop(self) -> None:
         try:
             last = self.clock.steady()
             while not self._closed and self._error is None:
                 with self._changed:
                     self._changed.wait(_WAIT_S)
-                self._measure()
                 if self.retention.due(self.clock.wall()):
                     threading.Thread(target=self._clean, daemon=True, name="retention").start()
                 if self.clock.steady() - last >= METADATA_EVERY_S:
@@ -759,10 +768,12 @@ class Changefeed:
                     "so this one stops; run only one changefeed per sink"
                 )
             if self.store.swap(METADATA, metadata_text(checkpoint).encode(), found[1] if found is not None else ""):
-                self._written_checkpoint = checkpoint
+                self._written_checkpoint, self._metadata_fails = checkpoint, False
         except LandingError as exc:  # it only says less than is true: the next time is soon enough
             self.metrics.inc("store_retries_total")
-            log.warning("cannot write the checkpoint, will try again: %s", exc)
+            if not self._metadata_fails:
+                log.warning("cannot write the checkpoint, will try again: %s", exc)
+            self._metadata_fails = True
 
     # -- status --------------------------------------------------------------------------------------------------
 

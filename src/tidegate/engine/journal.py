@@ -14,6 +14,7 @@ something: a process of the old writer that was paused may still create it, and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -33,7 +34,7 @@ from tidegate.control.ledger import Ledger
 from tidegate.engine.ingest import Floor
 from tidegate.engine.land import put_index
 from tidegate.engine.store import Store
-from tidegate.errors import BadSetting, StoreUnavailable, TidegateError
+from tidegate.errors import BadSetting, StoreConflict, StoreUnavailable, TidegateError
 from tidegate.format import layout as paths
 from tidegate.format.layout import RESERVED_PREFIX
 
@@ -181,6 +182,7 @@ class Journal:
             pending = pa.concat_tables([FILES.empty_table(), *self.open_rounds, *seen.planned])
             body = {**_head_json(seen.head), "pending": _bytes_of(pending).hex()}
             body["orphans"] = _bytes_of(self.orphans).hex()
+            body["takeovers"] = sorted(self.takeovers)
             data = _bytes_of(seen.tables.replace_schema_metadata({"tidegate": json.dumps(body)}))
             self._persist(lambda: before(self.number))
             self._persist(lambda: self.store.put(f"{_FOLDER}/{self.number:020d}{_SNAPSHOT}", data))
@@ -342,7 +344,7 @@ def _read_all(store: Store, options: paths.PathOptions) -> tuple[Journal, Recove
     pending: dict[int, pa.Table] = {}
     if snapshots:
         journal.number = journal.snapshot_number = _number_of(snapshots[-1])
-        _read_snapshot(store, snapshots[-1], found, pending)
+        journal.takeovers.update(_read_snapshot(store, snapshots[-1], found, pending))
     for path in entries:
         if _number_of(path) > journal.number:
             journal.number = _number_of(path)
@@ -375,7 +377,8 @@ def restore(ledger: Ledger, found: Recovered) -> None:
     queues = ledger.queues
     if found.orphans.num_rows:
         ids = (found.orphans[name].to_numpy().astype(np.int64) for name in ("table_id", "span"))
-        queues.lanes.owed[queues.dispatchers.lane[queues.find(*ids)]] = True
+        owners = queues.find(*ids)  # where dispatchers share a lane, only the first of them may be known by now
+        queues.lanes.owed[queues.dispatchers.lane[owners[owners >= 0]]] = True
     if found.surpassed:  # its files go behind what the other writer left
         queues.lanes.schema_version[:] = 0
 
@@ -415,33 +418,43 @@ def _adopt(store: Store, options: paths.PathOptions, found: Recovered, planned: 
         found.next_plan = max(found.next_plan, file["plan"] + 1)
     with ThreadPoolExecutor(_ADOPT_AT_ONCE, "adopt") as pool:
         answers = list(pool.map(lambda files: _adopt_lane(store, options, files), lanes.values()))
-    adopted = [file for files, _ in answers for file in files]
-    missing = [file for _, files in answers for file in files]
-    next_files = [min(files, key=lambda file: int(file["number"])) for _, files in answers if files]
+    adopted = [file for answer in answers for file in answer.adopted]
+    orphans = [file for answer in answers if not answer.blocked for file in answer.missing]
+    next_files = [min(answer.missing, key=lambda file: int(file["number"])) for answer in answers if answer.missing]
     before = [{**file, "number": file["number"] - 1, "last_ts": 0, "last_seq": 0} for file in next_files]
-    found.adopted, found.orphans = len(adopted), pa.Table.from_pylist(missing, schema=FILES)
+    found.adopted, found.orphans = len(adopted), pa.Table.from_pylist(orphans, schema=FILES)
     if planned.num_rows:
         found.tables.append(pa.Table.from_pylist([*adopted, *before], schema=FILES))
 
 
-def _adopt_lane(
-    store: Store, options: paths.PathOptions, files: list[dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(adopted, missing) files of one lane; a number may have been planned by several writers, one after the other."""
+@dataclass(frozen=True)
+class _Lane:
+    """What became of a lane's planned files; if `blocked`, something else stands where the first missing one belongs."""
+
+    adopted: list[dict[str, Any]]
+    missing: list[dict[str, Any]]
+    blocked: bool
+
+
+def _adopt_lane(store: Store, options: paths.PathOptions, files: list[dict[str, Any]]) -> _Lane:
+    """Look for the files of one lane; a number may have been planned by several writers, one after the other."""
     options, key = _named(files[0], options), data_key(files[0], options)
     adopted: list[dict[str, Any]] = []
+    blocked = False
     for number in sorted({file["number"] for file in files}):
         size = store.size(paths.data_path(key, number, options))
         # All plans of a number begin at the same change, so one of the same size is the same file. If none has it,
         # something else is in the way: the lane runs into it when it lands, and its table is named then.
         match = next((file for file in files if file["number"] == number and file["bytes"] == size), None)
         if match is None:
+            blocked = size is not None
             break
         adopted.append(match)
     last = adopted[-1]["number"] if adopted else 0
     if adopted:
-        put_index(store, key, last, options, made=False, beat=lambda size: None)
-    return adopted, [file for file in files if file["number"] > last]
+        with contextlib.suppress(StoreConflict):  # an index that is further shows it already
+            put_index(store, key, last, options, made=False, beat=lambda size: None)
+    return _Lane(adopted, [file for file in files if file["number"] > last], blocked)
 
 
 def _still_orphans(orphans: pa.Table, landed: list[pa.Table], options: paths.PathOptions) -> pa.Table:
@@ -507,7 +520,8 @@ def _head_json(head: Head) -> dict[str, Any]:
     }
 
 
-def _read_snapshot(store: Store, path: str, found: Recovered, pending: dict[int, pa.Table]) -> None:
+def _read_snapshot(store: Store, path: str, found: Recovered, pending: dict[int, pa.Table]) -> list[int]:
+    """Apply a snapshot; returns the entries with which writers took over, which stay whatever it replaces."""
     tables = _read(store, path)
     body = json.loads(tables.schema.metadata[b"tidegate"])
     _apply_head(body, found)
@@ -516,6 +530,8 @@ def _read_snapshot(store: Store, path: str, found: Recovered, pending: dict[int,
     for plan, table in zip(rows["plan"].to_pylist(), _each(rows), strict=True):
         pending[plan] = table
     found.orphans = _table_of(bytes.fromhex(body["orphans"]))
+    takeovers: list[int] = body["takeovers"]
+    return takeovers
 
 
 def _read_entry(
