@@ -36,7 +36,7 @@ import pyarrow as pa
 from tidegate.engine.changefeed import Changefeed, Lander
 from tidegate.engine.clock import Clock
 from tidegate.engine.ingest import ingest
-from tidegate.engine.land import LandJob, land
+from tidegate.engine.land import LandJob, Plans, land
 from tidegate.engine.rows import ITEMS
 from tidegate.engine.store import Beat, FileStore, Slice, Store
 from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
@@ -385,7 +385,7 @@ class TinySource:
 def in_process_lander(stall_s: float = 2.0) -> Lander:
     """Lands a round right in the calling thread's process, where the pipeline would run a Spark job."""
 
-    def run(plans: list[dict[str, Any]], job: LandJob) -> pa.Table:
+    def run(plans: Plans, job: LandJob) -> pa.Table:
         return pa.Table.from_batches([land(plans, replace(job, stall_s=stall_s))])
 
     return run

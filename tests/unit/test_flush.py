@@ -612,17 +612,18 @@ def test_the_next_due_time_is_the_earliest_of_age_and_retry() -> None:
 # -- a lane that an old writer may still write to ----------------------------------------------------------------------
 
 
-def owe(f: Feed, table: int) -> None:
+def owe(f: Feed, table: int, number: int, end: int) -> None:
+    """An old writer may still create this file of the table, which ends with this change."""
     queues = f.ledger.queues
-    numbers = queues.find(np.array([table]), np.array([0]))
-    queues.lanes.owed[queues.dispatchers.lane[numbers]] = True
+    (dispatcher,) = queues.find(np.array([table]), np.array([0]))
+    f.ledger.planner.owe(int(queues.dispatchers.lane[dispatcher]), number, (end, end))
 
 
-def test_an_owed_lane_keeps_its_date_until_it_has_landed_once() -> None:
+def test_an_owed_lane_keeps_its_date_until_it_has_landed() -> None:
     f = feed()
     f.accept(Chunk(1, 1_000), Chunk(2, 1_000))
     f.land(f.must_plan(0.0, DAY))
-    owe(f, 1)
+    owe(f, 1, 2, 3)
     f.accept(Chunk(1, 1_000), Chunk(2, 1_000))
     owed = f.must_plan(0.0, DAY + 1)
     assert (owed.date.tolist(), owed.number.tolist()) == ([DAY, DAY + 1], [2, 1])
@@ -639,7 +640,31 @@ def test_a_new_version_of_an_owed_lane_has_a_directory_of_its_own_under_the_old_
     f = feed()
     f.accept(Chunk(1, 1_000))
     f.land(f.must_plan(0.0, DAY))
-    owe(f, 1)
+    owe(f, 1, 2, 2)
     f.accept(Chunk(1, 1_000, version=2))
     round_ = f.must_plan(0.0, DAY + 1)
     assert (round_.date.tolist(), round_.version.tolist(), round_.number.tolist()) == ([DAY], [2], [1])
+
+
+@pytest.mark.parametrize(
+    ("ends", "dates"),
+    [
+        ({2: 2, 3: 3}, [0, 0, 1]),  # the same files: the old writer could go on behind each of them
+        ({2: 2, 3: 3, 4: 9}, [0, 0, 0]),
+        ({2: 9, 3: 10}, [0, 1, 1]),  # another cut: it stops at file 2
+        ({2: 2, 3: 9, 4: 10}, [0, 0, 1]),
+    ],
+)
+def test_a_lane_is_owed_as_long_as_the_old_writer_could_go_on(ends: dict[int, int], dates: list[int]) -> None:
+    f = feed()
+    f.accept(Chunk(1, 1_000))
+    f.land(f.must_plan(0.0, DAY))
+    for number, end in ends.items():
+        owe(f, 1, number, end)
+    found = []
+    for _ in dates:
+        f.accept(Chunk(1, 1_000))
+        round_ = f.must_plan(0.0, DAY + 1)
+        found += (round_.date - DAY).tolist()
+        f.land(round_)
+    assert found == dates

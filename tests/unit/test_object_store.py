@@ -410,9 +410,9 @@ def test_one_sink_has_one_client_in_a_process(s3_server: Any) -> None:
 
 @pytest.mark.parametrize(
     ("style", "endpoint", "by_host"),
-    [("true", "https://store:9000", False), ("false", "https://lake.store:9000", True)],
+    [("true", "https://store:9000", "false"), ("false", "https://lake.store:9000", "true")],
 )
-def test_the_bucket_stands_in_the_path_or_in_the_host(style: str, endpoint: str, by_host: bool) -> None:
+def test_the_bucket_stands_in_the_path_or_in_the_host(style: str, endpoint: str, by_host: str) -> None:
     settings = load_settings(
         f"s3://lake/p?endpoint=https://store:9000&force-path-style={style}&access-key=a&secret-access-key=b"
     )

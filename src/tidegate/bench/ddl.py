@@ -30,6 +30,7 @@ from tidegate.control.barrier import Key
 from tidegate.control.blocking import Block
 from tidegate.control.flush import Limits
 from tidegate.control.ledger import Ddl, Ledger
+from tidegate.engine.land import LandJob, Plans
 from tidegate.engine.pipeline import Handle
 from tidegate.engine.rows import ITEMS, ROWS
 from tidegate.errors import TidegateError
@@ -78,12 +79,11 @@ class Watch:
         if not self._spied:
             self._spied, run_land = True, changefeed.run_land
 
-            def spy(plans: list[dict[str, Any]], job: Any) -> pa.Table:
+            def spy(plans: Plans, job: LandJob) -> pa.Table:
                 receipts = run_land(plans, job)
                 now = time.monotonic()
-                for plan in plans:
-                    if "table_name" in plan:
-                        self.landed.setdefault(plan["table_name"], []).append(now)
+                for table in plans["table_name"].to_pylist() if isinstance(plans, pa.Table) else ():
+                    self.landed.setdefault(table, []).append(now)
                 return receipts
 
             changefeed.run_land = spy

@@ -113,7 +113,7 @@ class Lanes(Columns):
     directory: Ints
     schema_version: Ints
     busy: NDArray[np.bool_]
-    owed: NDArray[np.bool_]  # an old writer may still create its next file: it keeps its date until it has landed one
+    owed: NDArray[np.bool_]  # an old writer may still create its next files: it keeps its date until that is over
 
 
 @dataclass

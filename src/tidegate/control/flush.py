@@ -112,6 +112,8 @@ class Planner:
     files_per_s: float = 1_000.0
     planned_bytes: int = 0  # in rounds under way; what waits to be tried again relieves the spool of nothing
     visited: int = 0  # dispatchers looked at so far: follows the active ones, not the known ones
+    # By lane and number: where files end, (commit_ts, seq), that an old writer may still create.
+    _owed: dict[int, dict[int, set[tuple[int, int]]]] = field(default_factory=dict)
     _ages: list[tuple[float, int, Numbers]] = field(default_factory=list)
     _age_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     _size_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -124,6 +126,20 @@ class Planner:
     def continue_plans(self, number: int) -> None:
         """Plan numbers below this are taken: an earlier run's plans may still be told apart by them."""
         self._plans = max(self._plans, number)
+
+    def owe(self, lane: int, number: int, end: tuple[int, int]) -> None:
+        """An old writer may still create this file: until that is over the lane keeps its date."""
+        self._owed.setdefault(lane, {}).setdefault(number, set()).add(end)
+        self.queues.lanes.owed[lane] = True
+
+    def settle_owed(self, round_: Round, landed: NDArray[np.bool_]) -> None:
+        """An old writer goes on behind files that are the same as its own, and stops at the first that is another."""
+        items = self.queues.items
+        for i in np.flatnonzero(landed & np.isin(round_.lane, list(self._owed))).tolist():
+            theirs, last = self._owed.get(int(round_.lane[i]), {}), round_.slots[round_.bounds[i + 1] - 1]
+            same = (int(items.last_ts[last]), int(items.last_seq[last])) in theirs.get(int(round_.number[i]), ())
+            if not same or max(theirs) <= round_.number[i]:
+                self._owed.pop(int(round_.lane[i]), None)
 
     def activated(self, dispatcher: Numbers, accepted: float) -> None:
         """These queues were empty and hold something since `accepted`."""
@@ -167,6 +183,8 @@ class Planner:
     def landed(self, lanes: Numbers, dispatcher: Numbers, landed_bytes: int) -> None:
         """All files of these lanes landed, so the lanes are free and what stands in their queues may be due."""
         self.queues.lanes.busy[lanes] = self.queues.lanes.owed[lanes] = False
+        if self._owed:
+            self.queues.lanes.owed[np.intersect1d(lanes, list(self._owed))] = True
         self.planned_bytes -= landed_bytes
         self._renew(dispatcher[self.queues.dispatchers.head[dispatcher] >= 0])
 

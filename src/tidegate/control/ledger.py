@@ -359,6 +359,7 @@ class Ledger:
         put = (round_.schema != SETTLED) & landed
         lanes.schema_version[round_.lane[put]] = round_.version[put]
         moved, dropped = self._settle(round_, elsewhere, now)
+        self.planner.settle_owed(round_, landed)
         durable = self._durable(round_.slots[np.repeat(landed, np.diff(round_.bounds))], now)
         self._durable(round_.slots[np.repeat(dropped, np.diff(round_.bounds))], now, durable)
         failed = ~landed & ~dropped & ~moved

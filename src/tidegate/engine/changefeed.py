@@ -43,7 +43,7 @@ from tidegate.engine.journal import (
     restore,
     table_rows,
 )
-from tidegate.engine.land import LandJob, unanswered
+from tidegate.engine.land import LandJob, Plans, unanswered
 from tidegate.engine.plans import PlanBook
 from tidegate.engine.retention import Retention
 from tidegate.engine.rows import CONFLICT, ELSEWHERE, ERROR, FILTERED, HUNG, LANDED, LOST, ROWS, STALE, UNKNOWN_LAYOUT
@@ -87,7 +87,7 @@ _WAIT_S = 0.05  # every wait is short, so that it also ends on stop and on any e
 
 Gatherer = Callable[[list[tuple[str, int, int]], Places, str], list[tuple[str, int, int]]]
 Preflight = Callable[[Settings, Store], None]
-Lander = Callable[[list[dict[str, Any]], LandJob], pa.Table]
+Lander = Callable[[Plans, LandJob], pa.Table]
 
 
 def no_checks(settings: Settings, store: Store) -> None:
@@ -563,7 +563,7 @@ class Changefeed:
                 self._changed.notify_all()
             self._count_landers()
 
-    def _run_land(self, plans: list[dict[str, Any]], job: LandJob) -> pa.Table:
+    def _run_land(self, plans: Plans, job: LandJob) -> pa.Table:
         try:
             return self.run_land(plans, job)
         except (

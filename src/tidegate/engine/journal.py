@@ -9,7 +9,8 @@ number that the writer before it would create next, however late that one wakes 
 
 On restart an unconfirmed file that exists with the size planned is adopted and its index put again; from the first one
 of a lane that does not exist the replay writes anew. Such a missing file is kept as an orphan until its lane has landed
-something: a process of the old writer that was paused may still create it, and then it is adopted all the same.
+its number, or something else before it: a process of the old writer that was paused may still create it, and then it is
+adopted all the same.
 """
 
 from __future__ import annotations
@@ -378,7 +379,10 @@ def restore(ledger: Ledger, found: Recovered) -> None:
     if found.orphans.num_rows:
         ids = (found.orphans[name].to_numpy().astype(np.int64) for name in ("table_id", "span"))
         owners = queues.find(*ids)  # where dispatchers share a lane, only the first of them may be known by now
-        queues.lanes.owed[queues.dispatchers.lane[owners[owners >= 0]]] = True
+        for owner, file in zip(owners.tolist(), found.orphans.to_pylist(), strict=True):
+            if owner >= 0:
+                end = (file["last_ts"], file["last_seq"])
+                ledger.planner.owe(int(queues.dispatchers.lane[owner]), file["number"], end)
     if found.surpassed:  # its files go behind what the other writer left
         queues.lanes.schema_version[:] = 0
 
@@ -458,14 +462,29 @@ def _adopt_lane(store: Store, options: paths.PathOptions, files: list[dict[str, 
 
 
 def _still_orphans(orphans: pa.Table, landed: list[pa.Table], options: paths.PathOptions) -> pa.Table:
-    """Those whose table and directory have landed nothing."""
+    """Those that the old writer may still create after this has landed.
+
+    It goes on behind files of ours that are the same as its own, and stops at the first that is another. A table that
+    lands in another directory is past all of them.
+    """
     if not orphans.num_rows:
         return orphans
-    rows = [row for table in landed for row in table.to_pylist()]
-    tables, lanes = {(row["table_id"], row["span"]) for row in rows}, {_lane_path(row, options) for row in rows}
+    theirs = [(_lane_path(row, options), row) for row in orphans.to_pylist()]
+    ends = {(lane, row["number"], row["last_ts"], row["last_seq"]) for lane, row in theirs}
+    last: dict[str, int] = {}
+    stopped: set[str] = set()
+    directories: dict[tuple[int, int], set[str]] = {}
+    for row in (row for table in landed for row in table.to_pylist()):
+        lane = _lane_path(row, options)
+        last[lane] = max(last.get(lane, 0), row["number"])
+        directories.setdefault((row["table_id"], row["span"]), set()).add(lane)
+        if (lane, row["number"], row["last_ts"], row["last_seq"]) not in ends:
+            stopped.add(lane)
     kept = [
-        (row["table_id"], row["span"]) not in tables and _lane_path(row, options) not in lanes
-        for row in orphans.to_pylist()
+        lane not in stopped
+        and row["number"] > last.get(lane, 0)
+        and directories.get((row["table_id"], row["span"]), {lane}) == {lane}
+        for lane, row in theirs
     ]
     return orphans.filter(pa.array(kept, pa.bool_()))
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -164,10 +164,15 @@ class _Crew:
         self.changed.notify_all()
 
 
-def land(plans: Sequence[dict[str, Any]], job: LandJob) -> pa.RecordBatch:
+Plans: TypeAlias = (
+    "pa.Table | Sequence[dict[str, Any]]"  # files of a round (rows of PLANS), or the schema files of DDLs
+)
+
+
+def land(plans: Plans, job: LandJob) -> pa.RecordBatch:
     """Land the files of one round; one receipt for each."""
     store = job.open_store(job.sink_uri, job.access)
-    lanes = _lanes(plans, job)
+    lanes = _lanes(plans.to_pylist() if isinstance(plans, pa.Table) else plans, job)
     crew = _Crew(lambda lane: _land_lane(lane, store, job))
     crew.left = len(lanes)
     for lane in lanes:
@@ -416,9 +421,10 @@ def put_index(
     raise StoreUnavailable(f"{path} was changed by somebody else each time it was to be written")
 
 
-def unanswered(plans: Sequence[dict[str, Any]], error: str) -> pa.Table:
+def unanswered(plans: Plans, error: str) -> pa.Table:
     """Receipts of a round whose task was lost: nobody knows what became of its files."""
-    return pa.Table.from_batches([_receipts([_Receipt(plan["file"], error=error) for plan in plans])])
+    files = plans["file"].to_pylist() if isinstance(plans, pa.Table) else [plan["file"] for plan in plans]
+    return pa.Table.from_batches([_receipts([_Receipt(file, error=error) for file in files])])
 
 
 def _receipts(receipts: list[_Receipt]) -> pa.RecordBatch:

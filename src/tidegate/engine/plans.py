@@ -6,11 +6,11 @@ Everything here follows from the settings, the layouts and the ledger; whoever c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from tidegate.control.columns import Ints
 from tidegate.control.flush import Round
 from tidegate.control.ledger import Ddl, Ledger
 from tidegate.engine.journal import date_of, file_rows
@@ -76,25 +76,25 @@ class PlanBook:
         queues = self.ledger.queues
         return self.rules.selected(queues.schema_names[owner], queues.table_names[owner], self.layout(fingerprint))
 
-    def plans(self, round_: Round) -> tuple[list[dict[str, Any]], LandJob]:
+    def plans(self, round_: Round) -> tuple[pa.Table, LandJob]:
+        """One row for each file, and what all of them share. By columns: a round may have 20,000 files."""
         queues = self.ledger.queues
-        items, ds = queues.items, queues.dispatchers
-        segments = {int(n): self.ledger.spool.path(int(n)) for n in np.unique(items.segment[round_.slots])}
-        plans = []
-        for i in range(len(round_)):
-            slots = round_.slots[round_.bounds[i] : round_.bounds[i + 1]]
-            owner, layout = int(round_.dispatcher[i]), int(items.layout[slots[0]])
-            row = (
-                i, int(round_.lane[i]), *self.rules.target(queues.schema_names[owner], queues.table_names[owner]),
-                int(ds.table_id[owner]), int(ds.logical_id[owner]), self._dispatcher(owner), int(round_.version[i]),
-                int(round_.directory[i]),
-                layout, self._selected(owner, layout), date_of(int(round_.date[i]), self.settings.date_separator),
-                int(round_.number[i]), int(round_.schema[i]), int(round_.bytes[i]), items.segment[slots].tolist(),
-                items.offset[slots].tolist(), items.length[slots].tolist(),
-            )  # fmt: skip
-            plans.append(dict(zip(PLANS.names, row, strict=True)))
-        layouts = {key: self.layouts[key] for key in {plan["layout"] for plan in plans}}
-        return plans, self.job(segments, layouts)
+        items, ds, slots = queues.items, queues.dispatchers, round_.slots
+        segments = {int(n): self.ledger.spool.path(int(n)) for n in np.unique(items.segment[slots])}
+        owners, layouts = round_.dispatcher.tolist(), items.layout[slots[round_.bounds[:-1]]]
+        targets = [self.rules.target(queues.schema_names[n], queues.table_names[n]) for n in owners]
+        dates = {number: date_of(number, self.settings.date_separator) for number in np.unique(round_.date).tolist()}
+        columns = [
+            np.arange(len(round_)), round_.lane, [schema for schema, _ in targets], [table for _, table in targets],
+            ds.table_id[owners], ds.logical_id[owners], [self._dispatcher(owner) for owner in owners],
+            round_.version, round_.directory, layouts,
+            [self._selected(owner, layout) for owner, layout in zip(owners, layouts.tolist(), strict=True)],
+            [dates[number] for number in round_.date.tolist()], round_.number, round_.schema, round_.bytes,
+            *(_lists(column[slots], round_.bounds) for column in (items.segment, items.offset, items.length)),
+        ]  # fmt: skip
+        rows = [pa.array(column, kind) for column, kind in zip(columns, PLANS.types, strict=True)]
+        shared = {int(key): self.layouts[int(key)] for key in np.unique(layouts)}
+        return pa.Table.from_arrays(rows, schema=PLANS), self.job(segments, shared)
 
     def job(self, segments: dict[int, str], layouts: dict[int, str]) -> LandJob:
         s = self.settings
@@ -139,3 +139,8 @@ class PlanBook:
             if other != name:
                 one, two, both = (".".join(each) for each in (other, name, target))
                 raise BadSetting(f"{one} and {two} are both routed to {both}; give each a target of its own")
+
+
+def _lists(values: Ints, bounds: Ints) -> pa.Array:
+    """The values of each file as one list."""
+    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), pa.array(values))
