@@ -7,18 +7,23 @@ million tables would make a million series.
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
-from wsgiref.simple_server import WSGIServer
+from urllib.parse import parse_qsl
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
-from tidegate.errors import BadSetting, BrokenInvariant
+from tidegate.errors import BadSetting, BrokenInvariant, TidegateError
+
+Asked = Callable[[str, Mapping[str, str]], Any]
 
 PREFIX = "ticdc_sink_cloud_storage_"
 ALWAYS = ("namespace", "changefeed")
@@ -143,14 +148,35 @@ class Metrics:
         """All metrics as Prometheus reads them."""
         return generate_latest(self.registry).decode()
 
-    def serve(self, addr: str) -> MetricsServer:
-        """Answers on `127.0.0.1:9100`, `:9100` or `9100` (all three loopback only); port 0 takes a free one."""
+    def serve(self, addr: str, asked: Asked | None = None) -> MetricsServer:
+        """Answers on `127.0.0.1:9100`, `:9100` or `9100` (all three loopback only); port 0 takes a free one.
+
+        `asked` gets path and query of what is not about metrics, and returns what is sent as JSON, or None.
+        """
         host, port = listen_address(addr)
         try:
-            server, thread = start_http_server(port, host, self.registry)
+            server = make_server(host, port, self._app(asked), ThreadingWSGIServer, _Silent)
         except OSError as exc:
             raise BadSetting(f"metrics address {addr!r} cannot be opened ({exc.strerror}): choose another one") from exc
+        thread = threading.Thread(target=server.serve_forever, daemon=True, name="metrics")
+        thread.start()
         return MetricsServer(server, thread)
+
+    def _app(self, asked: Asked | None) -> Any:
+        metrics = make_wsgi_app(self.registry)
+
+        def app(environ: dict[str, Any], start_response: Any) -> Any:
+            path, query = environ["PATH_INFO"], dict(parse_qsl(environ.get("QUERY_STRING", "")))
+            if asked is None or path in ("", "/", "/metrics"):
+                return metrics(environ, start_response)
+            try:
+                found = asked(path, query)
+            except TidegateError as exc:
+                found = {"error": str(exc)}
+            start_response("404 Not Found" if found is None else "200 OK", [("Content-Type", "application/json")])
+            return [json.dumps(found, indent=2).encode() + b"\n"]
+
+        return app
 
     def _child(self, name: str, kind: str, labels: Mapping[str, str]) -> Any:
         metric = self._metric(name)
@@ -164,6 +190,11 @@ class Metrics:
         if name not in self._table:
             raise BrokenInvariant(f"metric {name!r} is not in the table of metrics.py")
         return self._table[name]
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """One line for each scrape would be too many."""
 
 
 def _family(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | BulkHistogram:

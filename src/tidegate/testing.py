@@ -319,9 +319,12 @@ def _read_slice(piece: Slice, beat: Beat) -> bytes:
     try:
         with open(segment, "rb") as file:
             file.seek(offset)
-            return file.read(length)
+            data = file.read(length)
     except OSError as exc:
         raise SpoolLost(f"cannot read the spool segment {segment}: {exc.strerror}") from exc
+    if len(data) != length:
+        raise SpoolLost(f"the spool segment {segment} ends {length - len(data)} bytes too early")
+    return data
 
 
 # -- changes ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ TINY = {
     },
     "hot-table": {"txn-rows": "500", "transactions": "8", "warm-transactions": "2", "file-size": "512KiB"},
     "slow-store": {
-        "put-latency": "10ms", "tables": "8", "size": "1MiB", "seconds": "6", "rate": "256KiB",
+        "put-latency": "10ms", "tables": "8", "size": "1MiB", "seconds": "4", "rate": "256KiB",
         "flush-interval": "500ms",
     },
 }  # fmt: skip

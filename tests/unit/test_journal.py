@@ -419,6 +419,103 @@ def test_a_changefeed_that_is_fenced_off_stops_before_it_lands_anything(tmp_path
     second.close()
 
 
+# -- a journal that cannot be written for a while ----------------------------------------------------------------------
+
+
+def soon(condition: Callable[[], object], seconds: float = 8.0) -> bool:
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.005)
+    return bool(condition())
+
+
+@pytest.mark.parametrize("fault", ["unavailable", "lost", "late"])
+def test_a_running_changefeed_waits_for_its_journal_says_so_and_goes_on(tmp_path: Path, fault: str) -> None:
+    store = MemoryStore()
+    changefeed = open_changefeed(store, tmp_path, SystemClock(), flush_interval_s=0.05)
+    changefeed.start()
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    assert soon(lambda: len(landed_lines(store)) == 2)
+    store.begin(fault, JOURNAL)
+    feed(changefeed, 1, SOURCE.batch(1), "1")
+    if fault != "late":
+        assert soon(lambda: "the journal: " in str(changefeed.status().waiting))
+    time.sleep(0.3)
+    assert changefeed.status().state == "running"
+    assert {t: len(lines) for t, lines in landed_lines(store).items()} == {"shop.t1": 2, "shop.t2": 2}, "intent first"
+    store.end(fault, JOURNAL)
+    feed(changefeed, 2, SOURCE.batch(2), "2")
+    assert changefeed.land_all(threading.Event())
+    assert (changefeed.status().waiting, changefeed.error) == (None, None)
+    changefeed.close()
+    check(store.objects)
+
+
+def test_a_compaction_that_cannot_be_written_is_waited_for_too(tmp_path: Path) -> None:
+    store = MemoryStore()
+    changefeed = open_changefeed(store, tmp_path, SystemClock(), flush_interval_s=0.05)
+    changefeed.start()
+    store.begin("lost", ".snapshot")
+    compacting = quietly(changefeed.compact)
+    assert soon(lambda: "the journal: " in str(changefeed.status().waiting))
+    store.end("lost", ".snapshot")
+    compacting.join(5.0)
+    for n in range(SOURCE.batches):
+        feed(changefeed, n, SOURCE.batch(n), str(n))
+    assert changefeed.land_all(threading.Event())
+    changefeed.close()
+    check(store.objects)
+
+
+def test_closing_does_not_wait_for_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
+    store = MemoryStore()
+    changefeed = open_changefeed(store, tmp_path, SystemClock(), flush_interval_s=0.05)
+    changefeed.start()
+    store.begin("unavailable", JOURNAL)
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    assert soon(lambda: changefeed.status().waiting)
+    started = time.monotonic()
+    changefeed.close()
+    assert time.monotonic() - started < 2.0
+    store.end("unavailable", JOURNAL)
+    life(store.objects, tmp_path, [], "ok")
+    check(store.objects)
+
+
+def test_by_hand_a_journal_has_no_patience() -> None:
+    store = MemoryStore()
+    journal = open_plain(store)
+    store.begin("unavailable", JOURNAL)
+    with pytest.raises(StoreUnavailable):
+        journal.record(HEAD)
+
+
+def test_patience_is_asked_after_each_try_and_a_lost_answer_is_recognised() -> None:
+    store = MemoryStore()
+    journal, asked_for = open_plain(store), list[int]()
+    store.script = ["ok"] * store.writes + ["unavailable", "unavailable", "lost"]
+
+    def patient(tries: int, error: StoreUnavailable) -> None:
+        asked_for.append(tries)
+
+    journal.patience = patient
+    journal.record(HEAD)
+    assert asked_for == [0, 1, 2]
+    assert entries(store.objects) == [1, 2]
+    journal.record(HEAD)
+    assert entries(store.objects) == [1, 2, 3]
+
+
+def test_an_entry_of_the_same_content_by_another_writer_is_not_taken_for_ours() -> None:
+    store = MemoryStore()
+    first, second = open_plain(store), open_plain(store)
+    third = Journal(store, PathOptions(), number=2)
+    second.record(HEAD)
+    for late in (first, third):
+        with pytest.raises(FencedOff):
+            late.record(HEAD)
+
+
 # -- compaction --------------------------------------------------------------------------------------------------------
 
 
@@ -432,6 +529,42 @@ def test_a_snapshot_replaces_the_entries_before_it_but_not_the_takeover() -> Non
     journal.record(Head(0, "q", {}))
     assert entries(store.objects) == [1, 7]
     assert open_journal(store, PathOptions())[1].position == "q"
+
+
+@pytest.mark.parametrize("word", ["unavailable", "lost", "refuse"])
+@pytest.mark.parametrize("step", range(8))
+def test_what_a_crash_in_the_middle_of_a_compaction_leaves_goes_with_the_next(step: int, word: str) -> None:
+    objects: Objects = {}
+    store = MemoryStore(objects=objects)
+    journal = open_plain(store)
+    for _ in range(3):
+        journal.record(HEAD)
+    snapshot_of(journal, "a")
+    for _ in range(3):
+        journal.record(HEAD)
+    store.script, store.after = ["ok"] * (store.writes + step) + [word], "unavailable"
+    with suppress(TidegateError):
+        snapshot_of(journal, "b")  # a snapshot, three entries and the snapshot before to delete
+    again = open_plain(MemoryStore(objects=objects))
+    snapshot_of(again, "c")
+    assert entries(objects) == [1, 8], "the two with which a writer took over"
+    assert sum(path.endswith(".snapshot") for path in objects) == 1
+    assert len(objects) == 3
+    assert open_journal(MemoryStore(objects=objects), PathOptions())[1].position == "c"
+
+
+def test_the_entries_of_all_takeovers_stay_through_any_number_of_compactions_and_starts() -> None:
+    store = MemoryStore()
+    writers = []
+    for _ in range(5):
+        writers.append(open_plain(store))
+        for _ in range(3):
+            snapshot_of(writers[-1], "x")
+        writers[-1].record(HEAD)
+    for late in writers[:-1]:
+        with pytest.raises(FencedOff):
+            late.record(HEAD)
+    writers[-1].record(HEAD)
 
 
 def test_only_one_snapshot_is_kept() -> None:

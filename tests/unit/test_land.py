@@ -498,9 +498,18 @@ def test_in_a_directory_of_another_writer_the_last_file_is_told(
     assert (receipt["outcome"], receipt["found_version"], receipt["found_number"]) == (ELSEWHERE, VERSION, last)
     assert store.objects == before
     (receipt,) = run(replace(job, foreign=True), store, plan(0, schema=CHECK, number=last + 1))
+    assert receipt["outcome"] == ELSEWHERE, "the number must be on record before a file has it"
+    (receipt,) = run(replace(job, foreign=True), store, plan(0, number=last + 1))
     assert receipt["outcome"] == LANDED
     assert store.objects[index_file(1)] == index_text(last + 1)
     assert all(store.objects[path] == before[path] for path in before if path != index_file(1)), "nothing is replaced"
+
+
+def test_a_table_new_to_a_prefix_of_another_writer_gets_its_schema_file_before_its_number(job: LandJob) -> None:
+    store = MemoryStore()
+    (receipt,) = run(replace(job, foreign=True), store, plan(0, schema=CHECK))
+    assert (receipt["outcome"], receipt["found_version"], receipt["found_number"]) == (ELSEWHERE, VERSION, 0)
+    assert list(store.objects) == [schema_file(VERSION)]
 
 
 def test_once_a_directory_is_settled_nobody_looks_again(job: LandJob) -> None:

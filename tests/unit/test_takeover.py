@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidegate.engine.changefeed import Changefeed
-from tidegate.errors import BadSetting, StoreConflict, StoreRefused, TidegateError
+from tidegate.errors import BadSetting, StoreRefused, TidegateError
 from tidegate.format.canal_json import CanalOptions
 from tidegate.format.csv import CsvOptions
 from tidegate.format.layout import (
@@ -126,16 +128,27 @@ class Prefix:
         self.open_now = open_changefeed(MemoryStore(objects=self.objects), self.spool, clock, **settings)
         return self.open_now
 
-    def run(self, upto: int, since: int | None = None, tables: int = 2, **settings: Any) -> Changefeed:
-        """Read on to this change, landing and recording all; the source hands out everything from `since` on."""
+    def run_and_die(self, script: list[str], upto: int) -> None:
+        """A run that ends with the first fault of its script."""
+        self.kill()
+        self.open_now = None
+        with suppress(TidegateError):
+            store = MemoryStore(script, "unavailable", self.objects)
+            self.open_now = open_changefeed(store, self.spool, FakeClock())
+            self.read_on(self.open_now, upto)
+
+    def run(self, upto: int, tables: int = 2, **settings: Any) -> Changefeed:
+        """Read on to this change, landing and recording all."""
         changefeed = self.open(**settings)
-        position = changefeed.ledger.progress.position
-        start = since if since is not None else int(position or 0)
+        self.read_on(changefeed, upto, tables)
+        return changefeed
+
+    def read_on(self, changefeed: Changefeed, upto: int, tables: int = 2) -> None:
+        start = int(changefeed.ledger.progress.position or 0)
         rows = [change(t, START_TS + n, n) for n in range(start + 1, upto + 1) for t in range(1, tables + 1)]
         feed(changefeed, 0, [layout_row(), *rows, resolved_row(START_TS + upto)], str(upto))
         self.land(changefeed)
         changefeed.write_progress()
-        return changefeed
 
     def land(self, changefeed: Changefeed, seconds: float = 5.0) -> None:
         assert isinstance(changefeed.clock, FakeClock)
@@ -273,6 +286,24 @@ def test_a_file_of_ticdc_under_a_number_that_we_had_planned_is_not_taken_for_our
         assert prefix.numbers(table) == [1, 2, 2, 3, 4, 5, 6]
 
 
+def test_a_kill_at_any_write_of_a_handing_back_loses_nothing_and_overwrites_nothing(prefix: Prefix) -> None:
+    prefix.run(2)
+    prefix.kill()
+    ticdc = Ticdc(prefix.objects, version=START_TS + 2)
+    for table in (1, 2):
+        ticdc.write(table, 3)
+    ticdc.checkpoint(3)
+    start, theirs = dict(prefix.objects), prefix.data()
+    for word, step in product(("unavailable", "lost"), range(18)):
+        prefix.objects = dict(start)
+        prefix.run_and_die(["ok"] * step + [word], 6)
+        changefeed = prefix.run(8)
+        assert changefeed.status().retrying == {}
+        for table in (1, 2):
+            assert prefix.numbers(table) == list(range(1, 9)), (step, word)
+        assert prefix.data() | theirs == prefix.data()
+
+
 def test_on_another_day_the_files_of_ticdc_are_left_alone(prefix: Prefix) -> None:
     ticdc = Ticdc(prefix.objects)
     ticdc.write(1, 1, 2)
@@ -330,28 +361,14 @@ def test_a_kill_at_any_write_of_a_takeover_loses_nothing_and_overwrites_nothing(
     ticdc.write(1, 3, index=False)
     ticdc.write(2, 1, 2)
     ticdc.checkpoint(2)
-    start = dict(prefix.objects)
-    theirs = prefix.data()
-    script: list[str] = []
-    for word in ("unavailable", "lost"):
-        for step in range(18):
-            script = ["ok"] * step + [word]
-            prefix.objects = dict(start)
-            prefix.kill()
-            prefix.open_now = None
-            try:
-                store = MemoryStore(script, "unavailable", prefix.objects)
-                prefix.open_now = changefeed = open_changefeed(store, prefix.spool, FakeClock())
-                rows = [change(t, START_TS + n, n) for n in range(1, 5) for t in (1, 2)]
-                feed(changefeed, 0, [layout_row(), *rows, resolved_row(START_TS + 4)], "4")
-                prefix.land(changefeed)
-                changefeed.write_progress()
-            except TidegateError:
-                pass
-            prefix.run(6)
-            assert prefix.numbers(1) == [1, 2, 3, 3, 4, 5, 6], script
-            assert prefix.numbers(2) == [1, 2, 3, 4, 5, 6], script
-            assert prefix.data() | theirs == prefix.data()
+    start, theirs = dict(prefix.objects), prefix.data()
+    for word, step in product(("unavailable", "lost"), range(18)):
+        prefix.objects = dict(start)
+        prefix.run_and_die(["ok"] * step + [word], 4)
+        prefix.run(6)
+        assert prefix.numbers(1) == [1, 2, 3, 3, 4, 5, 6], (step, word)
+        assert prefix.numbers(2) == [1, 2, 3, 4, 5, 6], (step, word)
+        assert prefix.data() | theirs == prefix.data()
 
 
 # -- an index that is not as it should be ------------------------------------------------------------------------------
@@ -433,14 +450,14 @@ def test_metadata_that_nobody_can_read_is_refused_before_anything_is_written(pre
 SHAPING = [
     ({}, {"date_separator": "none"}, "date-separator = none (was day)"),
     ({}, {"date_separator": "month"}, "date-separator = month (was day)"),
-    ({}, {"file_index_digit": 6}, "file-index-digit = 6 (was 20)"),
+    ({}, {"index_digits": 6}, "file-index-digit = 6 (was 20)"),
     ({}, {"partition_separator": False}, "enable-partition-separator = false (was true)"),
     ({}, {"table_id_as_path": True}, "use-table-id-as-path = true (was false)"),
     ({}, {"output_column_id": True}, "output-column-id = true (was false)"),
     ({}, {"protocol": "canal-json"}, "protocol = canal-json (was csv)"),
-    ({}, {"csv": CsvOptions(delimiter=";")}, "csv.delimiter = ; (was ,)"),
-    ({}, {"csv": CsvOptions(quote="'")}, "csv.quote = ' (was \")"),
-    ({}, {"csv": CsvOptions(null="NULL")}, "csv.null = NULL (was \\N)"),
+    ({}, {"csv": CsvOptions(delimiter=";")}, "csv.delimiter = ';' (was ',')"),
+    ({}, {"csv": CsvOptions(quote="'")}, "csv.quote = \"'\" (was '\"')"),
+    ({}, {"csv": CsvOptions(null="NULL")}, "csv.null = 'NULL' (was '\\\\N')"),
     ({}, {"csv": CsvOptions(include_commit_ts=True)}, "csv.include-commit-ts = true (was false)"),
     ({}, {"csv": CsvOptions(output_field_header=True)}, "csv.output-field-header = true (was false)"),
     (
@@ -473,7 +490,7 @@ def test_an_option_that_shapes_paths_or_bytes_cannot_change_on_a_prefix(
         {"file_size_bytes": 1 << 20},
         {"flush_interval_s": 60.0},
         {"wake_mode": "flush"},
-        {"ordering": "global"},
+        {"encoder_ordering": "global"},
         {"spool_type": "memory"},
         {"spool_max_bytes": 1 << 20},
         {"worker_count": 3},

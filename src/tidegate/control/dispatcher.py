@@ -75,7 +75,7 @@ class Dispatchers(Columns):
         "table_id": np.int64, "span": np.int32, "logical_id": np.int64, "lane": np.int32, "version": np.int64,
         "accepted_ts": np.int64, "accepted_seq": np.int64, "durable_ts": np.int64, "durable_seq": np.int64,
         "head": np.int64, "tail": np.int64, "bytes": np.int64, "oldest": np.float64, "unacked": np.int64,
-        "schema_id": np.int64, "flying": np.int32, "frozen_ts": np.int64,
+        "schema_id": np.int64, "flying": np.int32, "frozen_ts": np.int64, "files": np.int32, "landed": np.int64,
     }  # fmt: skip
     table_id: Ints
     span: Ints
@@ -94,6 +94,8 @@ class Dispatchers(Columns):
     schema_id: Ints
     flying: Ints  # items planned and not yet durable
     frozen_ts: Ints  # nothing from here on may be planned: a DDL's marker stands there
+    files: Ints  # landed since the start of this run
+    landed: Ints  # bytes of them
 
 
 class Lanes(Columns):

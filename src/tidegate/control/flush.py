@@ -112,6 +112,7 @@ class Planner:
     files_per_s: float = 1_000.0
     planned_bytes: int = 0  # in rounds under way; what waits to be tried again relieves the spool of nothing
     visited: int = 0  # dispatchers looked at so far: follows the active ones, not the known ones
+    foreign: bool = False  # another writer's files stand on the sink: each new directory is looked at first
     # By lane and number: where files end, (commit_ts, seq), that an old writer may still create.
     _owed: dict[int, dict[int, set[tuple[int, int]]]] = field(default_factory=dict)
     _ages: list[tuple[float, int, Numbers]] = field(default_factory=list)
@@ -454,6 +455,8 @@ class Planner:
         dates = np.where(lanes.owed[heads], lanes.date[heads], np.maximum(lanes.date[heads], date))
         fresh = (dates != lanes.date[heads]) | (version[lane_starts] != lanes.version[heads])
         lanes.number[heads[fresh]] = 0
+        if self.foreign:
+            lanes.schema_version[heads[fresh]] = 0
         new = version[lane_starts] != lanes.version[heads]
         lanes.directory[heads[new]] = version[lane_starts][new]
         lanes.date[heads], lanes.version[heads] = dates, version[lane_starts]

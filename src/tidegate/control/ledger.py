@@ -42,6 +42,20 @@ class Ddl(NamedTuple):
     event: DdlEvent
 
 
+TOP = ("lag", "small-files", "bytes")
+
+
+class TableLine(NamedTuple):
+    """One table (or span) in a list of the first ones: how long its oldest change waits, and what it has landed."""
+
+    table: str
+    lag_s: float
+    waiting_bytes: int
+    files: int
+    landed_bytes: int
+    mean_file_bytes: int
+
+
 @dataclass(frozen=True)
 class Accepted:
     rows: int
@@ -358,6 +372,9 @@ class Ledger:
         lanes = self.queues.lanes
         put = (round_.schema != SETTLED) & landed
         lanes.schema_version[round_.lane[put]] = round_.version[put]
+        owners = round_.dispatcher[landed]
+        np.add.at(self.queues.dispatchers.files, owners, 1)
+        np.add.at(self.queues.dispatchers.landed, owners, round_.bytes[landed])
         moved, dropped = self._settle(round_, elsewhere, now)
         self.planner.settle_owed(round_, landed)
         durable = self._durable(round_.slots[np.repeat(landed, np.diff(round_.bounds))], now)
@@ -491,6 +508,29 @@ class Ledger:
             planner.bytes_per_s += 0.3 * (landed_bytes / seconds - planner.bytes_per_s)
         if files >= 50:
             planner.files_per_s += 0.3 * (files / seconds - planner.files_per_s)
+
+    def top(self, by: str, k: int, now: float) -> list[TableLine]:
+        """The k tables with the most of what is asked for: one of `TOP`. Costs a look at the columns, so ask rarely."""
+        ds, items = self.queues.dispatchers, self.queues.items
+        live = np.flatnonzero(items.first_ts[: items.size] != NOTHING_PENDING)
+        waiting, at = np.unique(items.dispatcher[live], return_inverse=True)
+        oldest = np.full(len(waiting), now)
+        np.minimum.at(oldest, at, items.accepted[live])
+        if by == "lag":
+            numbers, score = waiting.astype(np.int64), now - oldest
+        else:
+            numbers = np.flatnonzero(ds.files[: ds.size])
+            score = ds.landed[numbers].astype(float)
+            score = -score / ds.files[numbers] if by == "small-files" else score
+        best = numbers[np.argsort(-score, kind="stable")[:k]]
+        ages = dict(zip(waiting.tolist(), (now - oldest).tolist(), strict=True)) if len(best) else {}
+        return [
+            TableLine(
+                self.queues.name(n), ages.get(n, 0.0), int(ds.unacked[n]), int(ds.files[n]), int(ds.landed[n]),
+                int(ds.landed[n] / max(1, ds.files[n])),
+            )
+            for n in best.tolist()
+        ]  # fmt: skip
 
     # -- DDL -------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Block
 from tidegate.control.flush import Limits, Round
-from tidegate.control.ledger import Durable, Ledger, Move
+from tidegate.control.ledger import TOP, Durable, Ledger, Move, TableLine
 from tidegate.control.retry import pause_s
 from tidegate.control.spool import TIERS
 from tidegate.engine.clock import Clock
@@ -53,6 +53,7 @@ from tidegate.engine.status import NAMED, Status, Totals
 from tidegate.engine.store import Store, StoreOpener
 from tidegate.errors import (
     BadEvents,
+    BadSetting,
     BrokenInvariant,
     LandingError,
     SpoolError,
@@ -807,6 +808,13 @@ class Changefeed:
                 ddls={block.event.query: self._waits_for(block) for block in ledger.blocking.blocks.values()},
                 error=str(self._error) if self._error is not None else None,
             )
+
+    def tables(self, by: str = "lag", k: int = 10) -> list[TableLine]:
+        """The first k tables by lag, by small files, or by bytes landed in this run."""
+        if by not in TOP:
+            raise BadSetting(f"tables are listed by one of {', '.join(TOP)}, not by {by!r}")
+        with self._lock:
+            return self.ledger.top(by, k, self.clock.steady())
 
     def _waits_for(self, block: Block) -> str:
         if block.key in self._ddl_failures:

@@ -35,14 +35,16 @@ from tidegate.control.ledger import Ledger
 from tidegate.engine.ingest import Floor
 from tidegate.engine.land import put_index
 from tidegate.engine.store import Store
-from tidegate.errors import BadSetting, StoreConflict, StoreUnavailable, TidegateError
+from tidegate.errors import BadSetting, StoreConflict, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format import layout as paths
 from tidegate.format.layout import RESERVED_PREFIX
+from tidegate.format.tables import CHECK
 
 _FOLDER = f"{RESERVED_PREFIX}/journal"
 _ENTRY, _SNAPSHOT = ".entry", ".snapshot"
 _COMPACT_AFTER = 256
 _ADOPT_AT_ONCE = 64
+_NO_SIZE = -1
 _ANY_SHAPE: Mapping[str, str] = {}
 
 log = logging.getLogger("tidegate")
@@ -106,6 +108,7 @@ class Head:
     spans: int = 0  # dispatchers of a split table; 0 where file names carry no dispatcher
     shape: dict[str, str] = field(default_factory=dict)  # options that shape paths and bytes
     foreign: bool = False  # files of another writer stand on this sink
+    surpassed: bool = False  # another writer has been here since the entries before
 
 
 @dataclass(frozen=True)
@@ -253,10 +256,13 @@ def file_rows(
     ds, owners = queues.dispatchers, round_.dispatcher
     last = round_.slots[round_.bounds[1:] - 1]
     names = owners.tolist()
+    sizes = round_.bytes + header_bytes
+    if ledger.planner.foreign:  # these numbers may be another writer's: its files are not to be taken for ours
+        sizes = np.where(np.isin(round_.lane, round_.lane[round_.schema == CHECK]), _NO_SIZE, sizes)
     columns = [
         round_.plan, ds.table_id[owners], ds.span[owners], ds.logical_id[owners],
         [queues.schema_names[n] for n in names], [queues.table_names[n] for n in names],
-        round_.version, round_.directory, round_.date, round_.number, round_.bytes + header_bytes,
+        round_.version, round_.directory, round_.date, round_.number, sizes,
         queues.items.last_ts[last], queues.items.last_seq[last],
         [schema for schema, _ in targets], [table for _, table in targets], dispatchers,
     ]  # fmt: skip
@@ -313,14 +319,24 @@ def open_journal(
     journal, found, pending = _read_all(store, options)
     _refuse_other_shape(found.shape, shape)
     found.shape = dict(shape)
-    found.surpassed = written_ts > found.checkpoint_ts
+    found.surpassed |= written_ts > found.checkpoint_ts
     found.checkpoint_ts = max(found.checkpoint_ts, written_ts)
     found.foreign |= foreign or found.surpassed
     head = Head(found.checkpoint_ts, found.position, {}, takeover=True, spans=found.spans, shape=found.shape)
-    journal.record(replace(head, foreign=found.foreign))  # whoever wrote before is fenced off from here on
+    # Whoever wrote before is fenced off from here on.
+    journal.record(replace(head, foreign=found.foreign, surpassed=found.surpassed))
+    if found.surpassed:
+        _forget_plans(found, pending)
     _adopt(store, options, found, pa.concat_tables([found.orphans, *pending.values()]))
     journal.orphans = found.orphans
     return journal, found
+
+
+def _forget_plans(found: Recovered, pending: dict[int, pa.Table]) -> None:
+    """Another writer has used the numbers since: what stands under them may be its own, of whatever size."""
+    found.next_plan = max([found.next_plan, *(plan + 1 for plan in pending)])
+    pending.clear()
+    found.orphans = FILES.empty_table()
 
 
 def _refuse_other_shape(before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -375,6 +391,7 @@ def restore(ledger: Ledger, found: Recovered) -> None:
     ledger.progress.resolved_ts = found.checkpoint_ts
     ledger.progress.position = found.position
     ledger.planner.continue_plans(found.next_plan)
+    ledger.planner.foreign = found.foreign
     queues = ledger.queues
     if found.orphans.num_rows:
         ids = (found.orphans[name].to_numpy().astype(np.int64) for name in ("table_id", "span"))
@@ -441,7 +458,18 @@ class _Lane:
 
 
 def _adopt_lane(store: Store, options: paths.PathOptions, files: list[dict[str, Any]]) -> _Lane:
-    """Look for the files of one lane; a number may have been planned by several writers, one after the other."""
+    """Adopt what stands of one lane. Where that is refused the replay comes to the same files, and the table is named.
+
+    If it would write others, it meets the ones that stand, and a new start looks for them again.
+    """
+    try:
+        return _look_for(store, options, files)
+    except StoreRefused:
+        return _Lane([], files, blocked=False)
+
+
+def _look_for(store: Store, options: paths.PathOptions, files: list[dict[str, Any]]) -> _Lane:
+    """The files of one lane; a number may have been planned by several writers, one after the other."""
     options, key = _named(files[0], options), data_key(files[0], options)
     adopted: list[dict[str, Any]] = []
     blocked = False
@@ -536,6 +564,7 @@ def _head_json(head: Head) -> dict[str, Any]:
         "spans": head.spans,
         "shape": head.shape,
         "foreign": head.foreign,
+        "surpassed": head.surpassed,
     }
 
 
@@ -569,6 +598,9 @@ def _read_entry(
         found.orphans = _still_orphans(found.orphans, done, options)
     for plan, row in zip(table["plan"].to_pylist(), _each(table), strict=True):
         pending[plan] = row
+    if head["surpassed"]:
+        found.surpassed = True
+        _forget_plans(found, pending)
     return bool(head["takeover"])
 
 

@@ -164,9 +164,8 @@ class _Crew:
         self.changed.notify_all()
 
 
-Plans: TypeAlias = (
-    "pa.Table | Sequence[dict[str, Any]]"  # files of a round (rows of PLANS), or the schema files of DDLs
-)
+# The files of a round as a table of PLANS, or the schema files of DDLs.
+Plans: TypeAlias = "pa.Table | Sequence[dict[str, Any]]"
 
 
 def land(plans: Plans, job: LandJob) -> pa.RecordBatch:
@@ -333,10 +332,7 @@ def _put_schema(plan: dict[str, Any], receipt: _Receipt, store: Store, job: Land
     receipt.schema_check_s = checked - started
     receipt.requests += 1
     if version in standing:
-        if plan["schema"] == tables.CHECK and job.foreign:
-            last = _last_number(plan, version, receipt, store, job)
-            if last != plan["number"] - 1:
-                raise _Elsewhere(version, last)
+        _tell_last_file(plan, receipt, store, job)
         return
     if plan["schema"] == tables.CHECK and (other := _same_columns(standing, version, path, text, store)) is not None:
         raise _Elsewhere(other, _last_number(plan, other, receipt, store, job))
@@ -344,6 +340,16 @@ def _put_schema(plan: dict[str, Any], receipt: _Receipt, store: Store, job: Land
     store.create_bytes(path, text.encode())
     receipt.schema_write_s = time.monotonic() - checked
     receipt.requests += 1
+    _tell_last_file(plan, receipt, store, job)
+
+
+def _tell_last_file(plan: dict[str, Any], receipt: _Receipt, store: Store, job: LandJob) -> None:
+    """Where others wrote, nothing lands before the driver has put on record a number that it knows to be free.
+
+    Otherwise a start after a crash could take a file of the same size for its own.
+    """
+    if plan["schema"] == tables.CHECK and job.foreign:
+        raise _Elsewhere(plan["version"], _last_number(plan, plan["version"], receipt, store, job))
 
 
 def _same_columns(standing: set[int], version: int, path: str, text: str, store: Store) -> int | None:

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate import sources
 from tidegate.check import cheap_checks
+from tidegate.control.ledger import TableLine
 from tidegate.control.retry import pause_s
 from tidegate.engine.changefeed import Changefeed, Preflight, first_line, held_file, no_checks
 from tidegate.engine.clock import SystemClock
@@ -174,7 +175,7 @@ class Handle:
     def begin(self, metrics_addr: str | None) -> None:
         self.metrics = Metrics(self.settings.changefeed_id)
         if metrics_addr is not None:
-            self._server = self.metrics.serve(metrics_addr)
+            self._server = self.metrics.serve(metrics_addr, self._asked)
         try:
             run = self._start_run(cheap_checks)
         except BaseException:
@@ -183,6 +184,15 @@ class Handle:
         self._run = run
         # A plain thread: one that inherited the query's job group would be cancelled with it.
         threading.Thread(target=self._supervise, name="tidegate", daemon=True).start()
+
+    def _asked(self, path: str, query: Mapping[str, str]) -> Any:
+        """What is served beside the metrics: `/status`, `/tables?by=lag&k=10`."""
+        if path == "/status":
+            return asdict(self.status())
+        if path == "/tables" and query.get("k", "10").isdecimal():
+            lines = self.tables(query.get("by", "lag"), int(query.get("k", "10")))
+            return [line._asdict() for line in lines]
+        return None
 
     @property
     def metrics_port(self) -> int | None:
@@ -198,6 +208,10 @@ class Handle:
 
     def status(self) -> Status:
         return self._run.changefeed.status()
+
+    def tables(self, by: str = "lag", k: int = 10) -> list[TableLine]:
+        """The first k tables by `lag`, `small-files` or `bytes`: asked for, instead of a metric for each table."""
+        return self._run.changefeed.tables(by, k)
 
     def stop(self) -> None:
         """Stop reading, land what is spooled, write the checkpoint; `await_termination` tells when that is done."""
