@@ -78,7 +78,12 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
         f"  landed    {rates.landed:8.1f} MiB/s   {status.bytes_landed / MIB:12,.1f} MiB in {status.files:,} files",
         f"  spool     [{''.join(bar)}] {show_size(status.spool_bytes)} of {show_size(status.spool_max_bytes)}{waits}",
         f"  checkpoint {status.checkpoint_ts}  lag {status.lag_s:.1f} s",
+        f"  requests  {status.requests_per_s:8.1f} /s       ${status.requests_usd_per_day:,.2f} a day at $5 a million",
     ]
+    if status.put_budget_late_s:
+        lines.append(
+            f"  put-budget is spent: the oldest change is {status.put_budget_late_s:.0f} s past flush-interval"
+        )
     if status.waiting:
         lines.append(f"  waits for {status.waiting}")
     shown = list(status.retrying.items())[:3]

@@ -157,6 +157,9 @@ OPTIONS: dict[str, Option] = {
         or_word("off", at_least(0.001, duration_s, "at least 1ms, or off")),
         show_duration,
     ),
+    "put-budget": Option(
+        "put-budget", "put_budget", or_word("off", positive(whole)), lambda n: "off" if n is None else f"{n}/s"
+    ),
     "worker-count": _storage("worker-count", "worker_count", clamped(positive(whole), 1, 512, str), yields=("0",)),
     "flush-concurrency": _storage("flush-concurrency", "flush_concurrency", within(1, 512, otherwise=1)),
     "encoder-shards": Option(

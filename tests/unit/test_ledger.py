@@ -334,3 +334,69 @@ def test_the_spool_above_its_high_mark_holds_the_wake_until_it_is_down_to_the_lo
         answer(ledger, must_plan(ledger, 0.0), True)
         woken[ledger.spool.held] = ledger.spool.may_wake()
     assert woken == {held: held <= 6_000 for held in range(0, 9_000, 500)}
+
+
+# -- copying remains together ------------------------------------------------------------------------------------------
+
+
+def pinned(*parts: tuple[int, int], max_bytes: int = 100_000) -> Ledger:
+    """A ledger under pressure; batch n left so many bytes of table 1, which cannot land, in a segment of that size."""
+    ledger = Ledger(replace(LIMITS, spool_max_bytes=max_bytes, dispatcher_share=1.0, file_size_bytes=1 << 20))
+    for n, (left, size) in enumerate(parts, start=1):
+        other = item((n, 2), table_id=2, logical_table_id=2, table_name="t2", length=size - left)
+        accept(ledger, n, item((n, 1), length=left), other, now=float(n))
+        while (round_ := ledger.plan(n + 10.0, 0)) is not None:
+            ledger.receive(round_, ledger.queues.dispatchers.table_id[round_.dispatcher] == 2, n + 1e6, 0.1)
+    return ledger
+
+
+def test_the_segments_that_hold_least_are_moved_first_whatever_is_too_large_to_move() -> None:
+    ledger = pinned((10_000, 60_000), *[(2_000, 5_000)] * 2)
+    move = ledger.remains()
+    assert move is not None
+    assert move.lengths.tolist() == [2_000] * 2, "one move takes at most a sixteenth of the spool"
+    freed = ledger.moved(move, [("copy", 1, 2_000 * n) for n in range(2)])
+    assert sorted(freed) == ["2", "3"]
+    assert ledger.spool.held == 60_000 + 4_000 + 3 * ITEM_BYTES
+
+
+def test_a_slot_that_holds_another_item_before_its_move_is_over_changes_no_account() -> None:
+    ledger = pinned(*[(100, 16_000)] * 5)
+    move = ledger.remains()
+    assert move is not None
+    count = len(move.slots)
+    round_ = must_plan(ledger, 1e7)  # the first of them lands at last
+    answer(ledger, round_, True, now=1e7)
+    accept(ledger, 9, item((9, 1), length=7_777), now=1e7)
+    assert ledger.queues.items.length[move.slots].max() == 7_777, "its slot is used again"
+    freed = ledger.moved(move, [("copy", 1, 100 * n) for n in range(count)])
+    assert len(freed) == count
+    kept = 5 - count
+    assert ledger.spool.held == 16_000 * kept + 100 * count + 7_777 + ITEM_BYTES * 5
+    land_all(ledger, now=2e7)
+    assert ledger.idle
+    assert ledger.spool.held == 0
+
+
+def test_without_places_nothing_has_moved_and_the_next_move_may_begin() -> None:
+    ledger = pinned(*[(100, 16_000)] * 5)
+    held, first = ledger.spool.held, ledger.remains()
+    assert first is not None
+    assert ledger.remains() is None
+    assert ledger.moved(first, []) == []
+    assert ledger.spool.held == held
+    again = ledger.remains()
+    assert again is not None
+    assert again.slots.tolist() == first.slots.tolist()
+
+
+def test_what_landed_meanwhile_is_freed_when_the_move_is_over_and_its_copy_with_it() -> None:
+    ledger = pinned(*[(100, 16_000)] * 5)
+    move = ledger.remains()
+    assert move is not None
+    held_by_move = {ledger.spool.path(segment) for segment in move.segments.tolist()}
+    freed = [segment for durable in land_all(ledger, now=1e7) for segment in durable.segments]
+    assert not held_by_move & set(freed), "who copies from them finds them there"
+    rest = ledger.moved(move, [("copy", 1, 100 * n) for n in range(len(move.slots))])
+    assert sorted(rest) == sorted({*held_by_move, "copy"})
+    assert ledger.spool.held == 0

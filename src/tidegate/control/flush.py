@@ -2,7 +2,8 @@
 
 A dispatcher is due when its queue holds a file's worth (`size`), when its oldest change has waited long enough since
 it was accepted (`interval`, or `delay` where max-flush-delay is the shorter bound), when the spool is under pressure
-(the largest first), or when the changefeed closes. The planner visits the dispatchers that became active or due, never
+(the largest first), or when the changefeed closes. A request budget, if there is one, is spent on the largest and
+oldest first; only DDLs and closing go past it. The planner visits the dispatchers that became active or due, never
 all of them. Invariants:
 1. A file holds whole items of one dispatcher and version, in order, as close to `file_size_bytes` as the items allow;
    items of one transaction stay in one file unless together they exceed it.
@@ -38,6 +39,10 @@ _AGE_LEAD = (
     0.1  # start an age flush this share of the bound early, at most half a second, so that it is durable by the bound
 )
 _CLOSING_PAUSE_S = 1.0
+_TABLE_REQUESTS = 3  # of a landing with one file: data, index read and put
+_SCHEMA_REQUESTS = 2
+_SAVED_S = 2.0  # for so long unspent requests are kept
+_UNBUDGETED = ("ddl", "close")
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Limits:
     round_tables: int = 20_000
     round_seconds: float = 1.0
     spool_max_bytes: int = 10 << 30
+    put_budget: int | None = None  # requests per second over all tables
     dispatcher_share: float = 1 / 8
 
     @property
@@ -111,6 +117,7 @@ class Planner:
     bytes_per_s: float = 128.0 * MIB  # measured speed of landing, so that a round takes about `round_seconds`
     files_per_s: float = 1_000.0
     planned_bytes: int = 0  # in rounds under way; what waits to be tried again relieves the spool of nothing
+    budget_late_s: float = 0.0  # how far the oldest change is past its age bound because the budget is spent
     visited: int = 0  # dispatchers looked at so far: follows the active ones, not the known ones
     foreign: bool = False  # another writer's files stand on the sink: each new directory is looked at first
     # By lane and number: where files end, (commit_ts, seq), that an old writer may still create.
@@ -120,6 +127,8 @@ class Planner:
     _size_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     _ddl_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     _retries: list[tuple[float, int, Round]] = field(default_factory=list)
+    _requests: float = 0.0  # that the budget has left; below 0 after what it cannot refuse
+    _refilled: float | None = None
     _pushed: int = 0
     _rounds: int = 0
     _plans: int = 0
@@ -243,13 +252,52 @@ class Planner:
         if self._retries and self._retries[0][0] <= now:
             again = heapq.heappop(self._retries)[2]
             self.planned_bytes += int(again.bytes.sum())
+            self._spend(again)
             return again
         self._collect_due(now)
+        self._refill(now)
         for candidates, reason, whole in self._due(spool):
             ready = self._ready(candidates)
+            if reason not in _UNBUDGETED:
+                ready = self._affordable(ready, now)
             if len(ready):
-                return self._round(ready, reason, date, whole)
+                round_ = self._round(ready, reason, date, whole)
+                self._spend(round_)
+                return round_
         return None
+
+    # -- request budget --------------------------------------------------------------------------------------------
+
+    def _refill(self, now: float) -> None:
+        budget = self.limits.put_budget
+        if budget is not None:
+            since = now - self._refilled if self._refilled is not None else _SAVED_S
+            self._requests, self._refilled = min(self._requests + since * budget, _SAVED_S * budget), now
+
+    def _spend(self, round_: Round) -> None:
+        lanes = len(np.unique(round_.lane))
+        asked = len(round_) + (_TABLE_REQUESTS - 1) * lanes + _SCHEMA_REQUESTS * int((round_.schema != SETTLED).sum())
+        self._requests -= asked if self.limits.put_budget is not None else 0
+
+    def _affordable(self, ready: Numbers, now: float) -> Numbers:
+        """Of these, what the budget pays for now: the largest and oldest. It is saved up, so that rounds are whole."""
+        budget = self.limits.put_budget
+        if budget is None or not len(ready):
+            return ready
+        ds, limits = self.queues.dispatchers, self.limits
+        late = float((now - ds.oldest[ready]).max()) - limits.flush_interval_s
+        wanted = _TABLE_REQUESTS * len(ready)
+        if self._requests < min(wanted, budget * limits.round_seconds, _SAVED_S * budget):
+            self.budget_late_s = max(0.0, late)
+            return ready[:0]
+        most = max(1, int(self._requests // _TABLE_REQUESTS))
+        if most >= len(ready):
+            self.budget_late_s = 0.0
+            return ready
+        self.budget_late_s = max(0.0, late)
+        score = (now - ds.oldest[ready]) / limits.age_bound_s + ds.bytes[ready] / limits.file_size_bytes
+        best: Numbers = ready[np.argsort(-score, kind="stable")[:most]]
+        return best
 
     def next_due(self, now: float) -> float:
         """Seconds until something may become due by age or retry."""
@@ -268,12 +316,10 @@ class Planner:
         if self.closing:
             return [draining, (self._all_active(), "close", True)]
         pressed = self._pressed(spool) if spool.under_pressure() else np.zeros(0, np.int64)
-        return [
-            draining,
-            (self._age_due, self.limits.age_reason, True),
-            (self._size_due, "size", False),
-            (pressed, "pressure", True),
-        ]
+        aged, full = (self._age_due, self.limits.age_reason, True), (self._size_due, "size", False)
+        # A whole file for a request is the best use of a budget, and of what is short the age bound has to give.
+        ordered = [aged, full] if self.limits.put_budget is None else [full, aged]
+        return [draining, *ordered, (pressed, "pressure", True)]
 
     def _all_active(self) -> Numbers:
         """Dispatchers with a queue: each has an entry by age, or is due already."""

@@ -82,7 +82,9 @@ class Move:
     """Items that cannot land now and pin segments that are nearly empty otherwise: to be copied together."""
 
     slots: Numbers
-    segments: Numbers  # by item
+    segments: Numbers  # by item, with its place there: a slot may hold another item before the move is over
+    offsets: Ints
+    lengths: Ints
 
 
 @dataclass
@@ -460,13 +462,14 @@ class Ledger:
         if self._moving or not spool.under_pressure():
             return None
         live = np.flatnonzero(items.first_ts[: items.size] != NOTHING_PENDING)
-        live = live[np.isin(items.segment[live], spool.emptiest(spool.excess(), _NEARLY_EMPTY))]
+        most = min(_MOVE_BYTES, spool.max_bytes // 16)
+        live = live[np.isin(items.segment[live], spool.emptiest(spool.excess(), _NEARLY_EMPTY, most))]
         owners = items.dispatcher[live].astype(np.int64)
         fixed = items.reading[live] | ~np.isin(owners, self.planner.stuck(np.unique(owners)))
         live = live[~np.isin(items.segment[live], np.unique(items.segment[live[fixed]]))]
-        most = min(_MOVE_BYTES, spool.max_bytes // 16)
-        live = live[np.argsort(items.segment[live], kind="stable")]
-        # Whole segments only: one of which something is left is not freed.
+        # Whole segments only, for one of which something is left is not freed; those that hold least come first.
+        held = np.bincount(items.segment[live], items.length[live])
+        live = live[np.lexsort((items.segment[live], held[items.segment[live]]))]
         left = np.cumsum(items.length[live]) > most
         live = live[~np.isin(items.segment[live], items.segment[live[left]])]
         segments = items.segment[live].astype(np.int64)
@@ -474,7 +477,7 @@ class Ledger:
             return None
         self._moving = True
         spool.pin(np.unique(segments))
-        return Move(live, segments)
+        return Move(live, segments, items.offset[live], items.length[live])
 
     def moved(self, move: Move, places: Sequence[tuple[str, int, int]]) -> list[str]:
         """The items of a move stand at these (path, tier, offset) too; returns what can be deleted now.
@@ -489,7 +492,7 @@ class Ledger:
             here &= ~items.reading[move.slots]
             slots, lengths = move.slots[here], items.length[move.slots[here]]
             ends: dict[str, tuple[int, int]] = {}
-            for (path, tier, offset), length in zip(places, items.length[move.slots].tolist(), strict=True):
+            for (path, tier, offset), length in zip(places, move.lengths.tolist(), strict=True):
                 ends[path] = (max(offset + length, ends.get(path, (0, 0))[0]), tier)
             chosen = [place for place, kept in zip(places, here.tolist(), strict=True) if kept]
             used = sorted({path for path, _, _ in chosen})

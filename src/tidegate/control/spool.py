@@ -135,11 +135,16 @@ class Spool:
         """Bytes that these occupy beyond what they hold."""
         return int((self._segments.bytes[segments] - self._segments.live[segments]).sum())
 
-    def emptiest(self, wanted_bytes: int, below: float = 1.0) -> Numbers:
-        """Segments that hold least for what they occupy, until `wanted_bytes` would be freed; only under that share."""
+    def emptiest(self, wanted_bytes: int, below: float = 1.0, most_bytes: float = np.inf) -> Numbers:
+        """Segments that hold least for what they occupy, until `wanted_bytes` would be freed.
+
+        Only those that hold no more than this share, and no more than `most_bytes`.
+        """
         numbers = np.array(list(self._paths), np.int64)
-        share = self._segments.live[numbers] / np.maximum(self._segments.bytes[numbers], 1)
-        numbers, share = numbers[share <= below], share[share <= below]
+        live = self._segments.live[numbers]
+        share = live / np.maximum(self._segments.bytes[numbers], 1)
+        small = (share <= below) & (live <= most_bytes)
+        numbers, share = numbers[small], share[small]
         ranked = numbers[np.argsort(share, kind="stable")]
         enough = int(np.searchsorted(np.cumsum(self._segments.bytes[ranked]), wanted_bytes)) + 1
         return ranked[:enough]

@@ -49,7 +49,7 @@ from tidegate.engine.retention import Retention
 from tidegate.engine.rows import CONFLICT, ELSEWHERE, ERROR, FILTERED, HUNG, LANDED, LOST, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.engine.schemas import SchemaWrites, read_ddls, refuse_unknown_layouts, schema_plans
 from tidegate.engine.segments import HELD, MEMORY_TIER, Places, SpoolDirectory, gather
-from tidegate.engine.status import NAMED, Status, Totals
+from tidegate.engine.status import NAMED, USD_PER_REQUEST, Rate, Status, Totals
 from tidegate.engine.store import Store, StoreOpener
 from tidegate.errors import (
     BadEvents,
@@ -129,6 +129,7 @@ class Changefeed:
             max_flush_delay_s=s.max_flush_delay_s,
             spool_max_bytes=min(s.spool_max_bytes, self.spool.memory_limit) if memory_only else s.spool_max_bytes,
             dispatcher_share=s.dispatcher_share,
+            put_budget=s.put_budget,
         )
         # Looked at before anything is written: a refused sink stays as it is.
         is_new = not has_journal(self.store)
@@ -168,6 +169,7 @@ class Changefeed:
         self._error: BaseException | None = None
         self._failures: dict[int, str] = {}
         self._waiting: str | None = None
+        self._rate = Rate()
         self._metadata_fails = False
         self._moves, self._next_move = 0, 0.0
         self._ingesting = False
@@ -499,7 +501,7 @@ class Changefeed:
                 self._schema_failed(write, events[write.key], answer)
         seconds = np.array([answer["schema_write_s"] for answer in receipts], float)
         self.metrics.observe_many("schema_write_duration_seconds", seconds)
-        self.metrics.inc("store_requests_total", sum(answer["requests"] for answer in receipts), op="land")
+        self._asked("land", sum(answer["requests"] for answer in receipts))
 
     def _schema_written(self, write: Write, has_files: bool) -> None:
         with self._changed:
@@ -576,9 +578,7 @@ class Changefeed:
         """Copy what cannot land together, so that the segments it pins can be deleted."""
         with self._lock:
             self._moves += 1
-            items = self.ledger.queues.items
-            slots = move.slots.tolist()
-            at = zip(move.segments.tolist(), items.offset[slots].tolist(), items.length[slots].tolist(), strict=True)
+            at = zip(move.segments.tolist(), move.offsets.tolist(), move.lengths.tolist(), strict=True)
             slices = [(self.ledger.spool.path(segment), offset, length) for segment, offset, length in at]
             places, name = self._places(1), f"move{self._moves}-0-0"
         copied: list[tuple[str, int, int]] = []
@@ -601,7 +601,7 @@ class Changefeed:
         self.journal.intend(files, head)
         with self._lock:
             del self._unrecorded[round_id]
-        self.metrics.inc("store_requests_total", op="journal")
+        self._asked("journal", 1)
 
     def _receive(self, round_: Round, receipts: pa.Table, seconds: float) -> None:
         receipts = receipts.sort_by("file")
@@ -668,7 +668,12 @@ class Changefeed:
         for name, column in _DURATIONS.items():
             values = receipts[column].to_numpy()
             metrics.observe_many(name, values[values > 0])
-        metrics.inc("store_requests_total", pc.sum(receipts["requests"]).as_py() or 0, op="land")
+        self._asked("land", pc.sum(receipts["requests"]).as_py() or 0)
+
+    def _asked(self, op: str, requests: int) -> None:
+        self.metrics.inc("store_requests_total", requests, op=op)
+        with self._lock:
+            self._rate.add(self.clock.steady(), requests)
 
     def _delete(self, segments: list[str]) -> None:
         for path in segments:
@@ -753,14 +758,14 @@ class Changefeed:
         if checkpoint <= self._written_checkpoint and not head.confirmed and not head.withdrawn:
             return
         self.journal.record(head)
-        self.metrics.inc("store_requests_total", op="journal")
+        self._asked("journal", 1)
         if self.journal.wants_snapshot():
             self.compact()
         if checkpoint > self._written_checkpoint:
             self._write_metadata(checkpoint)
 
     def _write_metadata(self, checkpoint: int) -> None:
-        self.metrics.inc("store_requests_total", 2, op="metadata")
+        self._asked("metadata", 2)
         try:
             found = self.store.get_tagged(METADATA)
             if found is not None and (other := _checkpoint_in(found[0])) > checkpoint:
@@ -805,6 +810,9 @@ class Changefeed:
                 retrying={ledger.queues.name(owner): error for owner, error in islice(self._failures.items(), NAMED)},
                 retrying_tables=len(self._failures),
                 waiting=self._waiting,
+                requests_per_s=(rate := self._rate.per_s(self.clock.steady())),
+                requests_usd_per_day=rate * 86_400 * USD_PER_REQUEST,
+                put_budget_late_s=ledger.planner.budget_late_s,
                 ddls={block.event.query: self._waits_for(block) for block in ledger.blocking.blocks.values()},
                 error=str(self._error) if self._error is not None else None,
             )

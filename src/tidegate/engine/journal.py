@@ -35,7 +35,7 @@ from tidegate.control.ledger import Ledger
 from tidegate.engine.ingest import Floor
 from tidegate.engine.land import put_index
 from tidegate.engine.store import Store
-from tidegate.errors import BadSetting, StoreConflict, StoreRefused, StoreUnavailable, TidegateError
+from tidegate.errors import BadSetting, LandingError, StoreConflict, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format import layout as paths
 from tidegate.format.layout import RESERVED_PREFIX
 from tidegate.format.tables import CHECK
@@ -200,7 +200,7 @@ class Journal:
                 number, is_entry = _number_of(path), path.endswith(_ENTRY)
                 if (number <= self.number and number not in self.takeovers) if is_entry else number < self.number:
                     self.store.delete(path)
-        except StoreUnavailable as exc:
+        except LandingError as exc:
             log.warning("old journal entries are deleted later: %s", exc)
 
     def _settle(self, head: Head) -> None:

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 NAMED = 20
+USD_PER_REQUEST = 5e-6
+_RATE_OVER_S = 60.0
+
+
+@dataclass
+class Rate:
+    """Requests per second over the last minute."""
+
+    _seen: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def add(self, now: float, count: int) -> None:
+        self._seen.append((now, count))
+        while now - self._seen[0][0] > _RATE_OVER_S:
+            self._seen.popleft()
+
+    def per_s(self, now: float) -> float:
+        recent = [(at, count) for at, count in self._seen if now - at <= _RATE_OVER_S]
+        return sum(count for _, count in recent) / max(1.0, now - recent[0][0]) if recent else 0.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +52,9 @@ class Status:
     retrying: dict[str, str]  # tables that fail to land, at most `NAMED` of them, and why
     retrying_tables: int
     waiting: str | None  # what the whole changefeed waits for
+    requests_per_s: float
+    requests_usd_per_day: float  # at the price of a put on S3
+    put_budget_late_s: float  # how far the oldest change is past flush-interval because the budget is spent
     ddls: dict[str, str]  # those that are not over, and what each waits for
     error: str | None
 
