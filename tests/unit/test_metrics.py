@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import json
 import socket
+import urllib.error
 import urllib.request
 from collections import Counter as Count
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,3 +190,21 @@ def test_an_address_without_a_host_is_loopback(addr: str, expected: tuple[str, i
 def test_a_bad_address_is_refused_with_an_example(addr: str) -> None:
     with pytest.raises(BadSetting, match=r"must be HOST:PORT, such as 127\.0\.0\.1:9100"):
         listen_address(addr)
+
+
+def test_what_is_asked_for_beside_the_metrics_is_answered_as_json() -> None:
+    def asked(path: str, query: Mapping[str, str]) -> Any:
+        if path == "/tables" and query.get("by") == "colour":
+            raise BadSetting("tables are listed by lag")
+        return {"path": path, **query} if path == "/tables" else None
+
+    with Metrics("tiny").serve("127.0.0.1:0", asked) as server:
+        home = f"http://127.0.0.1:{server.port}"
+        with urllib.request.urlopen(f"{home}/tables?by=lag&k=3") as answer:
+            assert json.load(answer) == {"path": "/tables", "by": "lag", "k": "3"}
+        with urllib.request.urlopen(f"{home}/tables?by=colour") as answer:
+            assert json.load(answer) == {"error": "tables are listed by lag"}
+        with urllib.request.urlopen(f"{home}/metrics") as answer:
+            assert b"ticdc_sink_cloud_storage_" in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{home}/nothing")
