@@ -160,6 +160,7 @@ OPTIONS: dict[str, Option] = {
     "put-budget": Option(
         "put-budget", "put_budget", or_word("off", positive(whole)), lambda n: "off" if n is None else f"{n}/s"
     ),
+    "state-ttl": Option("state-ttl", "state_ttl_s", at_least(1.0, duration_s, "at least 1s"), show_duration),
     "worker-count": _storage("worker-count", "worker_count", clamped(positive(whole), 1, 512, str), yields=("0",)),
     "flush-concurrency": _storage("flush-concurrency", "flush_concurrency", within(1, 512, otherwise=1)),
     "encoder-shards": Option(

@@ -64,6 +64,7 @@ class Settings:
     flush_interval_s: float = 5.0
     max_flush_delay_s: float | None = None
     put_budget: int | None = None  # requests per second over all tables
+    state_ttl_s: float = 3600.0
     worker_count: int = 16  # concurrent puts
     flush_concurrency: int = 1  # parts of one file
     encoder_shards: int | None = None  # ingest partitions; None is one for every task slot

@@ -418,7 +418,7 @@ def test_a_land_job_that_raises_leaves_all_its_files_unfinished(opened: Open, st
     changefeed = opened()
     land, left = changefeed.run_land, [2]
 
-    def broken(plans: list[dict[str, Any]], job: Any) -> pa.Table:
+    def broken(plans: Any, job: Any) -> pa.Table:
         done = land(plans, job)
         left[0] -= 1
         if left[0] >= 0:  # once after it has done all, its answer lost
@@ -592,7 +592,7 @@ def test_landing_keeps_to_half_of_the_slots_while_ingest_runs(opened: Open) -> N
     running: list[int] = []
     land = changefeed.run_land
 
-    def run(plans: list[dict[str, Any]], job: Any) -> pa.Table:
+    def run(plans: Any, job: Any) -> pa.Table:
         changefeed.ingest_job(tasks=1, allowance_bytes=1)
         running.append(1)
         assert not changefeed.land_next(), "the one slot that landing may have is taken"
@@ -627,7 +627,7 @@ def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemorySto
     changefeed = opened(spool_type="memory", spool_max_bytes=1 << 20, file_size_bytes=1_000, dispatcher_share=1.0)
     land, seen = changefeed.run_land, set[str]()
 
-    def run(plans: list[dict[str, Any]], job: Any) -> pa.Table:
+    def run(plans: Any, job: Any) -> pa.Table:
         feed(changefeed, 100 + len(seen) + len(store.calls), [resolved_row(START_TS)])
         seen.update(moved(changefeed))
         return land(plans, job)

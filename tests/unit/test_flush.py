@@ -523,7 +523,7 @@ def test_what_failed_comes_again_together_with_the_same_numbers_and_files() -> N
     assert [files[plan] for plan in again.plan.tolist()] == f.sequence(again)
 
 
-def test_each_lane_that_hung_comes_again_alone_and_the_others_together() -> None:
+def test_what_hung_comes_again_apart_from_the_others() -> None:
     f = feed()
     f.accept(*(Chunk(table, 1_000) for table in (1, 1, 2, 3, 4, 5)))
     first = f.must_plan(0.0)
@@ -531,19 +531,51 @@ def test_each_lane_that_hung_comes_again_alone_and_the_others_together() -> None
     landed = np.array([False, False, False, True, False, False])
     f.ledger.receive(first, landed, now=0.0, seconds=0.1, hung=hung)
     again = f.plan_all(1.0)
-    assert sorted(f.tables(round_) for round_ in again) == [[1, 1], [2], [4, 5]]
+    assert [(f.tables(round_), round_.suspect) for round_ in again] == [([1, 1, 2], True), ([4, 5], False)]
     assert all(round_.attempt == 1 for round_ in again)
-    assert len({round_.id for round_ in again}) == 3
 
 
-def test_a_lane_that_hung_and_then_failed_stays_alone() -> None:
+def test_those_that_were_not_tried_because_others_hung_do_not_wait_longer_and_longer() -> None:
+    f = feed()
+    f.accept(*(Chunk(table, 1_000) for table in range(1, 6)))
+    round_, now = f.must_plan(0.0), 0.0
+    for hanging in range(1, 5):  # each time another one turns out to hang
+        hung = np.array(f.tables(round_)) == hanging
+        f.ledger.receive(round_, np.zeros(len(round_), np.bool_), now, 0.1, hung=hung)
+        now += 1.0
+        round_ = next(again for again in f.plan_all(now) if 5 in f.tables(again))
+    assert (f.tables(round_), round_.attempt) == ([5], 1)
+
+
+def test_what_hangs_never_keeps_out_what_is_due() -> None:
+    f = feed()
+    for table in (1, 2, 3):
+        f.accept(Chunk(table, 1_000))
+        f.ledger.receive(f.must_plan(0.0), np.zeros(1, np.bool_), 0.0, 0.1, hung=np.ones(1, np.bool_))
+    now = 100.0
+    f.accept(*(Chunk(table, 1_000) for table in range(11, 15)), now=now)
+    suspect = f.must_plan(now)
+    assert suspect.suspect
+    assert f.tables(f.must_plan(now)) == [11, 12, 13, 14]
+    assert f.plan(now) is None, "no second one that hung while the first is under way"
+    f.ledger.receive(suspect, np.zeros(1, np.bool_), now, 2.0, hung=np.ones(1, np.bool_))
+    second = f.must_plan(now)
+    assert second.suspect
+    assert f.tables(second) != f.tables(suspect)
+    f.ledger.receive(second, np.ones(1, np.bool_), now, 2.0)
+    f.accept(Chunk(20, 1_000), now=now)
+    assert f.tables(f.must_plan(now)) == [20], "not two in a row while anything else is due"
+    assert f.must_plan(now).suspect
+
+
+def test_a_lane_that_hung_and_then_failed_is_no_suspect_any_more() -> None:
     f = feed()
     f.accept(Chunk(1, 1_000), Chunk(2, 1_000))
     nothing = np.zeros(2, np.bool_)
     f.ledger.receive(f.must_plan(0.0), nothing, now=0.0, seconds=0.1, hung=np.ones(2, np.bool_))
-    for round_ in f.plan_all(1.0):
-        f.ledger.receive(round_, nothing[:1], now=1.0, seconds=0.1)
-    assert sorted(f.tables(round_) for round_ in f.plan_all(3.0)) == [[1], [2]]
+    f.ledger.receive(f.must_plan(1.0), nothing, now=1.0, seconds=0.1)
+    again = f.must_plan(3.0)
+    assert (f.tables(again), again.suspect, again.attempt) == ([1, 2], False, 2)
 
 
 def test_a_retry_keeps_its_date_and_its_schema_file() -> None:

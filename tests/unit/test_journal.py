@@ -21,10 +21,11 @@ from tidegate.engine.changefeed import Changefeed
 from tidegate.engine.clock import SystemClock
 from tidegate.engine.journal import FILES, TABLES, FencedOff, Head, Journal, Snapshot, date_of, open_journal
 from tidegate.engine.store import Store
-from tidegate.errors import StoreUnavailable, TidegateError
+from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format.csv import CsvOptions
 from tidegate.format.layout import PathOptions, parse_metadata
 from tidegate.testing import (
+    START_TS,
     FakeClock,
     MemoryStore,
     TinySource,
@@ -119,6 +120,16 @@ def test_the_crash_points_below_are_all_there_are(tmp_path: Path) -> None:
 def test_after_a_kill_at_any_step_a_restart_lands_every_row_once(tmp_path: Path, step: int, word: str) -> None:
     objects: Objects = {}
     life(objects, tmp_path, ["ok"] * step + [word], "unavailable")
+    life(objects, tmp_path, [], "ok")
+    check(objects)
+
+
+@pytest.mark.parametrize("step", range(WRITES))
+@pytest.mark.parametrize("word", ["lost", "refuse"])
+def test_after_one_fault_at_any_write_every_row_is_there_once(tmp_path: Path, step: int, word: str) -> None:
+    objects: Objects = {}
+    with suppress(StoreRefused):  # a journal that is refused ends the run
+        life(objects, tmp_path, ["ok"] * step + [word], "ok")
     life(objects, tmp_path, [], "ok")
     check(objects)
 
@@ -340,6 +351,22 @@ def test_where_partitions_share_a_lane_no_number_is_left_out(tmp_path: Path) -> 
     land_and_die(open_changefeed(MemoryStore(objects=objects), tmp_path, partition_separator=False), rows(10))
     lines = landed_lines(MemoryStore(objects=objects), PathOptions(partition_separator=False))
     assert len(lines["shop.t"]) == 2
+
+
+@pytest.mark.xfail(strict=True, reason="a file of another partition of the same size is taken for the missing one")
+def test_where_partitions_share_a_lane_a_file_is_not_taken_for_that_of_another_partition(tmp_path: Path) -> None:
+    def row(partition: int) -> list[dict[str, Any]]:
+        names = {"table_name": "t", "logical_table_id": 9}
+        return [layout_row(), change(partition, START_TS + 1, partition, **names)]
+
+    objects: Objects = {}
+    dying = MemoryStore(["ok"] * 4, "unavailable", objects)
+    land_and_die(open_changefeed(dying, tmp_path, partition_separator=False), [*row(1), *row(2)])
+    land_and_die(open_changefeed(MemoryStore(objects=objects), tmp_path, partition_separator=False), row(2))
+    again = open_changefeed(MemoryStore(objects=objects), tmp_path, partition_separator=False)
+    land_and_die(again, [*row(1), *row(2)])
+    lines = landed_lines(MemoryStore(objects=objects), PathOptions(partition_separator=False))["shop.t"]
+    assert sorted(line.values[0] or b"" for line in lines) == [b"1", b"2"]
 
 
 def test_a_crash_between_journal_and_metadata_is_healed_at_the_next_start(tmp_path: Path) -> None:

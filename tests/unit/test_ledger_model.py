@@ -122,7 +122,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ts = self.seq = self.batch = 0
         self.versions = dict.fromkeys(LOGICAL.values(), 1)
         self.under_way: dict[int, Round] = {}
-        self.hung: set[int] = set()  # lanes that must be planned again alone
+        self.hung: set[int] = set()  # lanes that must be planned again apart from the others
         self.move: Move | None = None
         self.moves = 0
         self.files: dict[int, tuple[object, ...]] = {}  # by plan: lane, number, version, date, keys
@@ -283,9 +283,10 @@ class LedgerMachine(RuleBasedStateMachine):
                 self._check_front(file)
                 self._check_number(file)
                 self.files[int(round_.plan[i])] = file
-        if alone := set(round_.lane.tolist()) & self.hung:
-            assert (set(round_.lane.tolist()), len(alone)) == (alone, 1), "what hung comes alone"
-            self.hung -= alone
+        if apart := set(round_.lane.tolist()) & self.hung:
+            assert set(round_.lane.tolist()) == apart, "what hung comes apart from the others"
+            assert not any(other.suspect for other in self.under_way.values()), "and one such round at a time"
+            self.hung -= apart
         self.under_way[round_.id] = round_
 
     def _check_age(self, round_: Round) -> None:

@@ -127,7 +127,8 @@ class Scene:
         if done:
             old.step(done)
         self.old_store.stop_at = moment
-        def patient(plans: list[dict[str, Any]], job: LandJob) -> pa.Table:
+
+        def patient(plans: Any, job: LandJob) -> pa.Table:
             return pa.Table.from_batches([land(plans, replace(job, stall_s=60.0))])
 
         old.changefeed.run_land = patient

@@ -12,7 +12,12 @@ from tidegate.control.ledger import Move
 from tidegate.engine.changefeed import Changefeed, held_file
 from tidegate.engine.segments import Places, gather
 from tidegate.errors import SpoolLost, TidegateError
+from tidegate.events import DDL
+from tidegate.format.ddl import ALTERS
+from tidegate.format.ddl_scope import Table, alter_table
+from tidegate.format.tables import Column, Layout
 from tidegate.testing import (
+    SHAPE,
     START_TS,
     FakeClock,
     MemoryStore,
@@ -157,6 +162,31 @@ def test_after_a_kill_and_a_restart_a_table_that_was_set_aside_lands_each_change
     land_due(again)
     land_due(again)
     assert [numbers(store, table) for table in (1, 5)] == [list(range(1, 25))] * 2
+
+
+def test_a_table_that_waits_for_its_ddl_pins_no_space_of_the_others(opened: Open, store: MemoryStore) -> None:
+    changefeed = opened(spool_max_bytes=2 * MIB, file_size_bytes=256 << 10, dispatcher_share=1.0)
+    wide = Layout((*SHAPE.columns, Column("w", "int")))
+    event = alter_table(ALTERS["add column"], Table(1, "shop", "t1", 1, wide), "ALTER TABLE `t1` ADD COLUMN `w` INT")
+    assert event is not None
+    ddl = {"kind": DDL, "commit_ts": START_TS + 1, "seq": 0, "table_id": 1, "ddl": event.to_json()}
+    store.begin("refuse", f"schema_{START_TS + 1}_")
+    feed(changefeed, 0, [layout_row(), layout_row(wide), ddl], "0")
+    for n in range(2, 32):
+        _, first, *rest = load(n, tables=5, size=50_000, small=1_000)
+        first |= {"table_version": START_TS + 1, "layout": wide.fingerprint, "after": [*first["after"], b"1"]}
+        feed(changefeed, n, [first, *rest], str(n))
+        land_due(changefeed)
+        assert changefeed.ledger.spool.may_wake()
+        assert on_disk(changefeed) <= 2 * MIB
+    assert "refused" in changefeed.status().ddls["ALTER TABLE `t1` ADD COLUMN `w` INT"]
+    assert numbers(store, 2) == list(range(2, 32))
+    store.end("refuse", f"schema_{START_TS + 1}_")
+    land_due(changefeed, 60.0)
+    land_due(changefeed)
+    of_table = {path: data for path, data in store.objects.items() if path.startswith("shop/t1/")}
+    lines = landed_lines(MemoryStore(objects=of_table), layout=wide)
+    assert [int(line.values[0] or b"") for line in lines["shop.t1"]] == list(range(2, 32))
 
 
 # -- copying together --------------------------------------------------------------------------------------------------

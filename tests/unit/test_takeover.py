@@ -251,7 +251,9 @@ def test_each_handover_may_happen_again_and_again(prefix: Prefix) -> None:
 def test_ticdc_goes_on_after_our_crash_and_we_after_its(prefix: Prefix) -> None:
     """What we landed without a record of it is delivered twice at most, and nothing is lost."""
     changefeed = prefix.run(2)
-    feed(changefeed, 1, [*(change(t, START_TS + n, n) for n in (3, 4) for t in (1, 2)), resolved_row(START_TS + 4)], "4")
+    feed(
+        changefeed, 1, [*(change(t, START_TS + n, n) for n in (3, 4) for t in (1, 2)), resolved_row(START_TS + 4)], "4"
+    )
     prefix.land(changefeed)
     prefix.kill()  # before it could confirm
     ticdc = Ticdc(prefix.objects, version=START_TS + 2)
@@ -375,9 +377,7 @@ def test_a_kill_at_any_write_of_a_takeover_loses_nothing_and_overwrites_nothing(
 
 
 @pytest.mark.parametrize("text", [None, b"", b"what?", b"\xff\xfe\x00", b"CDC00000000000000000001.csv\n"])
-def test_an_index_that_is_missing_garbage_or_stale_heals_with_the_next_file(
-    prefix: Prefix, text: bytes | None
-) -> None:
+def test_an_index_that_is_missing_garbage_or_stale_heals_with_the_next_file(prefix: Prefix, text: bytes | None) -> None:
     prefix.run(2, tables=1)
     prefix.run(4, tables=1)
     (path,) = (path for path in prefix.objects if path.endswith("CDC.index"))
@@ -414,9 +414,7 @@ def test_an_index_ahead_of_ours_names_the_table_and_stays(prefix: Prefix) -> Non
 
 
 @pytest.mark.parametrize("alien", ["shop/orders.parquet", "shop/t1/data.csv", "_SUCCESS", "shop/t1/meta/readme.txt"])
-def test_a_prefix_with_nothing_of_ticdc_is_refused_however_often_and_left_as_it_is(
-    prefix: Prefix, alien: str
-) -> None:
+def test_a_prefix_with_nothing_of_ticdc_is_refused_however_often_and_left_as_it_is(prefix: Prefix, alien: str) -> None:
     prefix.objects[alien] = b"x"
     for _ in range(2):
         with pytest.raises(StoreRefused, match=rf"not empty \({alien}\).*nothing of TiCDC's layout.*another prefix"):

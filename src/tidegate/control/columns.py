@@ -1,6 +1,7 @@
 """Growable NumPy columns and dense numbers for keys: how a million tables are kept without an object for each.
 
-Invariants: a column never shrinks; rows are addressed by their number; a number given by `Keys` never changes.
+Invariants: a column never shrinks; rows are addressed by their number; a number given by `Keys` never changes while its
+key is known.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ class Columns:
                 setattr(self, name, grown)
         return np.arange(first, self.size, dtype=np.int64)
 
+    def reset(self, rows: Numbers) -> None:
+        """Make these rows zero again, for another use."""
+        for name in self._dtypes:
+            getattr(self, name)[rows] = 0
+
     @property
     def allocated_bytes(self) -> int:
         return sum(getattr(self, name).nbytes for name in self._dtypes)
@@ -50,6 +56,8 @@ class Keys:
     def __init__(self) -> None:
         self._keys: Ints = np.zeros(0, np.int64)
         self._numbers: Numbers = np.zeros(0, np.int64)
+        self._free: Numbers = np.zeros(0, np.int64)  # numbers of keys that were removed
+        self._next = 0
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -60,7 +68,7 @@ class Keys:
 
     def find(self, table_id: Ints, span: Ints) -> Numbers:
         """The number of every key, -1 for one never seen."""
-        wanted = self._pack(table_id, span)
+        wanted = pack(table_id, span)
         if not len(self._keys):
             return np.full(len(wanted), -1, np.int64)
         at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
@@ -73,28 +81,39 @@ class Keys:
         if not len(missing):
             return found, missing
         fresh, first, inverse = np.unique(
-            self._pack(table_id[missing], span[missing]), return_index=True, return_inverse=True
+            pack(table_id[missing], span[missing]), return_index=True, return_inverse=True
         )
         # Number new keys in the order they arrive, so that a batch's tables stay neighbours in memory.
         order = np.argsort(first)
         given = np.empty(len(fresh), np.int64)
-        given[order] = np.arange(len(self._keys), len(self._keys) + len(fresh))
+        given[order] = self._take(len(fresh))
         found[missing] = given[inverse]
         self._insert(fresh, given)
         return found, missing[first[order]]
+
+    def remove(self, table_id: Ints, span: Ints) -> None:
+        """Forget these keys; their numbers are given again."""
+        at = np.searchsorted(self._keys, pack(table_id, span))
+        self._free = np.concatenate([self._free, self._numbers[at]])
+        self._keys, self._numbers = np.delete(self._keys, at), np.delete(self._numbers, at)
+
+    def _take(self, count: int) -> Numbers:
+        used, self._free = self._free[:count], self._free[count:]
+        first, self._next = self._next, self._next + count - len(used)
+        return np.concatenate([used, np.arange(first, self._next, dtype=np.int64)])
 
     def _insert(self, fresh: Ints, given: Numbers) -> None:
         at = np.searchsorted(self._keys, fresh)
         self._keys = np.insert(self._keys, at, fresh)
         self._numbers = np.insert(self._numbers, at, given)
 
-    @staticmethod
-    def _pack(table_id: Ints, span: Ints) -> Ints:
-        if len(table_id) and (
-            table_id.min() < 0 or table_id.max() >= 1 << 50 or span.max() >= _SPANS or span.min() < 0
-        ):
-            raise BrokenInvariant(f"a table id must be in 0..2^50 and a span under {_SPANS}")
-        return table_id * _SPANS + span
+
+def pack(table_id: Ints, span: Ints) -> Ints:
+    """One 64-bit key for each (table id, span)."""
+    if len(table_id) and (table_id.min() < 0 or table_id.max() >= 1 << 50 or span.max() >= _SPANS or span.min() < 0):
+        raise BrokenInvariant(f"a table id must be in 0..2^50 and a span under {_SPANS}")
+    keys: Ints = table_id.astype(np.int64) * _SPANS + span
+    return keys
 
 
 def group_starts(sorted_values: Ints) -> Ints:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.control.checkpoint import NOTHING_PENDING
-from tidegate.control.columns import Columns, Ints, Keys, Numbers, group_lasts, group_starts
+from tidegate.control.columns import Columns, Ints, Keys, Numbers, group_lasts, group_starts, pack
 
 END = -1  # no next item
 
@@ -76,6 +76,7 @@ class Dispatchers(Columns):
         "accepted_ts": np.int64, "accepted_seq": np.int64, "durable_ts": np.int64, "durable_seq": np.int64,
         "head": np.int64, "tail": np.int64, "bytes": np.int64, "oldest": np.float64, "unacked": np.int64,
         "schema_id": np.int64, "flying": np.int32, "frozen_ts": np.int64, "files": np.int32, "landed": np.int64,
+        "used": np.float64, "wheeled": np.bool_,
     }  # fmt: skip
     table_id: Ints
     span: Ints
@@ -96,6 +97,8 @@ class Dispatchers(Columns):
     frozen_ts: Ints  # nothing from here on may be planned: a DDL's marker stands there
     files: Ints  # landed since the start of this run
     landed: Ints  # bytes of them
+    used: NDArray[np.float64]  # when it last got a change
+    wheeled: NDArray[np.bool_]  # it will be looked at whether its state is still needed
 
 
 class Lanes(Columns):
@@ -107,7 +110,7 @@ class Lanes(Columns):
 
     _dtypes = {  # noqa: RUF012
         "number": np.int64, "date": np.int64, "version": np.int64, "directory": np.int64, "schema_version": np.int64,
-        "busy": np.bool_, "owed": np.bool_,
+        "busy": np.bool_, "owed": np.bool_, "look": np.bool_,
     }  # fmt: skip
     number: Ints
     date: Ints
@@ -115,6 +118,7 @@ class Lanes(Columns):
     directory: Ints
     schema_version: Ints
     busy: NDArray[np.bool_]
+    look: NDArray[np.bool_]  # its state was given up: before its next file somebody must look what stands there
     owed: NDArray[np.bool_]  # an old writer may still create its next files: it keeps its date until that is over
 
 
@@ -130,6 +134,7 @@ class Queues:
     table_names: list[str] = field(default_factory=list)
     queued: int = 0
     active: int = 0
+    dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # sorted keys whose state was given up
     _keys: Keys = field(default_factory=Keys)
     _lane_keys: Keys = field(default_factory=Keys)
     _interned: dict[str, str] = field(default_factory=dict)
@@ -151,21 +156,45 @@ class Queues:
         """Dense numbers of these dispatchers; unknown ones are added, nameless until `rename`."""
         numbers, first_at = self._keys.numbers(table_id, span)
         if len(first_at):
-            self._add(table_id[first_at], span[first_at], logical_id[first_at])
+            self._add(numbers[first_at], table_id[first_at], span[first_at], logical_id[first_at])
         return numbers
 
-    def _add(self, table_id: Ints, span: Ints, logical_id: Ints) -> None:
-        new, ds = self.dispatchers.extend(len(table_id)), self.dispatchers
+    def known(self) -> Numbers:
+        """Numbers of all dispatchers whose state is here."""
+        return np.flatnonzero(self.dispatchers.table_id[: self.dispatchers.size] >= 0)
+
+    def drop(self, numbers: Numbers) -> None:
+        """Give up the state of these dispatchers, which hold nothing; storage has it when they come back."""
+        ds = self.dispatchers
+        ids, lane = (ds.table_id[numbers], ds.span[numbers].astype(np.int64)), ds.lane[numbers]
+        self.dropped = np.union1d(self.dropped, pack(*ids))
+        self._keys.remove(*ids)
+        self._lane_keys.remove(*ids)
+        ds.reset(numbers)
+        self.lanes.reset(lane)
+        ds.table_id[numbers] = ds.head[numbers] = ds.tail[numbers] = END
+        ds.accepted_ts[numbers] = ds.durable_ts[numbers] = -1
+        ds.frozen_ts[numbers] = NOTHING_PENDING
+        for number in numbers.tolist():
+            self.schema_names[number] = self.table_names[number] = ""
+
+    def _add(self, new: Numbers, table_id: Ints, span: Ints, logical_id: Ints) -> None:
+        ds = self.dispatchers
+        grown = ds.extend(max(0, int(new.max()) + 1 - ds.size))
         ds.table_id[new], ds.span[new], ds.logical_id[new] = table_id, span, logical_id
         ds.head[new] = ds.tail[new] = END
         ds.accepted_ts[new] = ds.durable_ts[new] = -1
         ds.frozen_ts[new] = NOTHING_PENDING
         owner = logical_id if self.shared_lanes else table_id
-        lanes, first_at = self._lane_keys.numbers(owner, span)
-        self.lanes.extend(len(first_at))
+        lanes, _ = self._lane_keys.numbers(owner, span)
+        self.lanes.extend(max(0, int(lanes.max()) + 1 - self.lanes.size))
         ds.lane[new] = lanes
-        self.schema_names.extend([""] * len(table_id))
-        self.table_names.extend([""] * len(table_id))
+        self.schema_names.extend([""] * len(grown))
+        self.table_names.extend([""] * len(grown))
+        if len(self.dropped):
+            back = np.isin(pack(table_id, span), self.dropped)
+            self.lanes.look[lanes[back]] = True
+            self.dropped = np.setdiff1d(self.dropped, pack(table_id[back], span[back]), assume_unique=True)
 
     def rename(self, number: int, schema_name: str, table_name: str, logical_id: int) -> None:
         """The name under which this dispatcher's files land from now on, and the table that it is a part of."""

@@ -9,15 +9,18 @@ all of them. Invariants:
    items of one transaction stay in one file unless together they exceed it.
 2. A lane has at most one landing under way; neither its date nor its version ever goes back; a new date or version
    starts its numbers at 1. Where dispatchers share a lane, an older version of any of them lands before a newer one.
-3. What failed is planned again with the same files under the same numbers, after a pause that grows; what hung is
-   planned alone, so that it holds up nothing else. Only what found its schema file under another version, or files of
+3. What failed is planned again with the same files under the same numbers, after a pause that grows. What hung is
+   planned apart from the rest, one such round at a time and never two in a row while anything else is due, so that it
+   holds up nothing else. Only what found its schema file under another version, or files of
    another writer, gets other numbers, before any of its files exists.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +32,7 @@ from tidegate.control.dispatcher import Queues
 from tidegate.control.retry import pause_s
 from tidegate.control.spool import Spool
 from tidegate.errors import BrokenInvariant
-from tidegate.format.tables import CHECK, SETTLED
+from tidegate.format.tables import CHECK, LOOK, SETTLED
 
 MIB = 1 << 20
 REASONS = (
@@ -54,6 +57,7 @@ class Limits:
     round_tables: int = 20_000
     round_seconds: float = 1.0
     spool_max_bytes: int = 10 << 30
+    state_ttl_s: float = 3600.0  # the state of a table that got no change for so long is given up
     put_budget: int | None = None  # requests per second over all tables
     dispatcher_share: float = 1 / 8
 
@@ -91,6 +95,7 @@ class Round:
     schema: NDArray[np.int8]  # what is to be done about the schema file first
     attempt: int = 0
     fresh: bool = True  # its files have never been put on record
+    suspect: bool = False  # its lanes hung before
 
     def __len__(self) -> int:
         return len(self.lane)
@@ -108,12 +113,21 @@ class Round:
         )  # fmt: skip
 
 
+class Place(NamedTuple):
+    """Where a lane's files go: a version's directory, behind its last file, after so much work on the schema file."""
+
+    directory: int
+    last_number: int
+    schema: int
+
+
 @dataclass
 class Planner:
     limits: Limits
     queues: Queues
     blocking: Blocking
     closing: bool = False
+    newest_date: int = 0  # no table lands under an older one, whatever the clock says
     bytes_per_s: float = 128.0 * MIB  # measured speed of landing, so that a round takes about `round_seconds`
     files_per_s: float = 1_000.0
     planned_bytes: int = 0  # in rounds under way; what waits to be tried again relieves the spool of nothing
@@ -127,6 +141,9 @@ class Planner:
     _size_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     _ddl_due: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     _retries: list[tuple[float, int, Round]] = field(default_factory=list)
+    _suspects: list[tuple[float, int, Round]] = field(default_factory=list)
+    _suspect_out: int = 0  # the round of suspects that is under way
+    _others_first: bool = False  # the last round was one of suspects
     _requests: float = 0.0  # that the budget has left; below 0 after what it cannot refuse
     _refilled: float | None = None
     _pushed: int = 0
@@ -205,55 +222,86 @@ class Planner:
             self.activated(left[self.queues.dispatchers.oldest[left] == due], float(due))
 
     def failed(self, round_: Round, keep: NDArray[np.bool_], hung: NDArray[np.bool_], now: float) -> None:
-        """The kept files did not land and are planned again after a pause: lanes that hung alone, others together."""
+        """The kept files did not land and are planned again after a pause: lanes that hung apart from the others."""
         self.planned_bytes -= int(round_.bytes[keep].sum())
-        alone = np.unique(round_.lane[keep & hung])
-        together = keep & ~np.isin(round_.lane, alone)
-        for files in (together, *(keep & (round_.lane == lane) for lane in alone)):
-            if files.any():
-                self._rounds += 1
-                pause = pause_s(round_.attempt, self._rounds)
-                heapq.heappush(self._retries, (now + pause, self._rounds, round_.files(files, self._rounds)))
+        apart = keep & np.isin(round_.lane, np.unique(round_.lane[keep & hung]))
+        if apart.any():
+            again, due = self._again(round_, apart, now)
+            heapq.heappush(self._suspects, (due, again.id, replace(again, suspect=True)))
+        if (keep & ~apart).any():
+            # Without those that hung, with which most of these were not even tried, they have a fresh chance.
+            first = replace(round_, attempt=0) if apart.any() else round_
+            again, due = self._again(first, keep & ~apart, now)
+            heapq.heappush(self._retries, (due, again.id, again))
 
-    def renumber(self, round_: Round, lane: int, directory: int, last_number: int, schema: int, now: float) -> Ints:
-        """Nothing of this lane's files exists yet: plan them again at once, behind file `last_number` of `directory`.
+    def _again(self, round_: Round, files: NDArray[np.bool_], now: float) -> tuple[Round, float]:
+        self._rounds += 1
+        return round_.files(files, self._rounds), now + pause_s(round_.attempt, self._rounds)
 
-        Returns the plan numbers that count no longer.
-        """
-        keep, lanes = round_.lane == lane, self.queues.lanes
-        count = int(keep.sum())
-        lanes.directory[lane], lanes.number[lane] = directory, last_number + count
-        if schema == SETTLED:
-            lanes.schema_version[lane] = round_.version[keep][0]
+    def answered(self, round_: Round) -> None:
+        if round_.id == self._suspect_out:
+            self._suspect_out = 0
+
+    def renumber(self, round_: Round, places: Mapping[int, Place], now: float) -> None:
+        """Nothing of these lanes' files exists yet: plan them again at once, each behind what stands at its place."""
+        if not places:
+            return
+        keep, lanes = np.isin(round_.lane, list(places)), self.queues.lanes
+        lane = round_.lane[keep]
+        starts = group_starts(lane)
+        counts = np.diff(np.append(starts, len(lane)))
+        heads = lane[starts]
+        directory, last, schema = np.array([places[n] for n in heads.tolist()], np.int64).T
+        lanes.directory[heads], lanes.number[heads], lanes.look[heads] = directory, last + counts, False
+        settled = schema == SETTLED
+        lanes.schema_version[heads[settled]] = round_.version[keep][starts[settled]]
         self.planned_bytes -= int(round_.bytes[keep].sum())
         self._rounds += 1
-        self._plans += count
+        self._plans += len(lane)
+        within = np.arange(len(lane)) - np.repeat(starts, counts)
         again = replace(
             round_.files(keep, self._rounds),
-            plan=np.arange(self._plans - count, self._plans),
-            number=np.arange(last_number + 1, last_number + count + 1),
-            directory=np.full(count, directory),
-            schema=np.where(np.arange(count) == 0, schema, SETTLED).astype(np.int8),
+            plan=np.arange(self._plans - len(lane), self._plans),
+            number=np.repeat(last, counts) + 1 + within,
+            directory=np.repeat(directory, counts),
+            schema=np.where(within == 0, np.repeat(schema, counts), SETTLED).astype(np.int8),
             reason=round_.reason[keep],
             fresh=True,
         )
         heapq.heappush(self._retries, (now, self._rounds, again))
-        withdrawn: Ints = round_.plan[keep]
-        return withdrawn
 
     @property
     def retrying(self) -> list[Round]:
-        return [round_ for _, _, round_ in self._retries]
+        return [round_ for _, _, round_ in (*self._retries, *self._suspects)]
 
     def plan(self, now: float, date: int, spool: Spool) -> Round | None:
         """The next round, or None when nothing is due. Order: what failed, age, size, pressure."""
         if self.closing:
             self._shorten_pauses(now)
+        if self._others_first:
+            found = self._other(now, date, spool) or self._suspect(now)
+        else:
+            found = self._suspect(now) or self._other(now, date, spool)
+        self._others_first = found is not None and found.suspect
+        return found
+
+    def _suspect(self, now: float) -> Round | None:
+        """What hung, if nothing else that hung is under way."""
+        if self._suspect_out or not self._suspects or self._suspects[0][0] > now:
+            return None
+        again = self._take(self._suspects)
+        self._suspect_out = again.id
+        return again
+
+    def _take(self, waiting: list[tuple[float, int, Round]]) -> Round:
+        again = heapq.heappop(waiting)[2]
+        self.planned_bytes += int(again.bytes.sum())
+        self._spend(again)
+        return again
+
+    def _other(self, now: float, date: int, spool: Spool) -> Round | None:
         if self._retries and self._retries[0][0] <= now:
-            again = heapq.heappop(self._retries)[2]
-            self.planned_bytes += int(again.bytes.sum())
-            self._spend(again)
-            return again
+            return self._take(self._retries)
         self._collect_due(now)
         self._refill(now)
         for candidates, reason, whole in self._due(spool):
@@ -302,14 +350,15 @@ class Planner:
     def next_due(self, now: float) -> float:
         """Seconds until something may become due by age or retry."""
         ages = self._ages[0][0] if self._ages else now + 60.0
-        retries = self._retries[0][0] if self._retries else now + 60.0
+        retries = min((waiting[0][0] for waiting in (self._retries, self._suspects) if waiting), default=now + 60.0)
         return max(0.0, min(ages, retries) - now)
 
     def _shorten_pauses(self, now: float) -> None:
         """Closing waits out no long pause; the first one stays, so that a failing lane does not keep out the others."""
         latest = now + _CLOSING_PAUSE_S
-        self._retries = [(min(due, latest), number, round_) for due, number, round_ in self._retries]
-        heapq.heapify(self._retries)
+        for waiting in (self._retries, self._suspects):
+            waiting[:] = [(min(due, latest), number, round_) for due, number, round_ in waiting]
+            heapq.heapify(waiting)
 
     def _due(self, spool: Spool) -> list[tuple[Numbers, str, bool]]:
         draining = (self._ddl_due, "ddl", True)
@@ -498,7 +547,8 @@ class Planner:
         if (back := version[lane_starts] < lanes.version[heads]).any():
             name = self.queues.name(int(owners[lane_starts][back][0]))
             raise BrokenInvariant(f"{name}: version {version[lane_starts][back][0]} would land after a newer one")
-        dates = np.where(lanes.owed[heads], lanes.date[heads], np.maximum(lanes.date[heads], date))
+        self.newest_date = max(self.newest_date, date, int(lanes.date[heads].max(initial=0)))
+        dates = np.where(lanes.owed[heads], lanes.date[heads], self.newest_date)
         fresh = (dates != lanes.date[heads]) | (version[lane_starts] != lanes.version[heads])
         lanes.number[heads[fresh]] = 0
         if self.foreign:
@@ -511,7 +561,9 @@ class Planner:
         number = lanes.number[lane] + 1 + within
         lanes.number[heads] += counts
         lanes.busy[heads] = True
-        schema = np.where((lanes.schema_version[lane] != version) & (within == 0), CHECK, SETTLED).astype(np.int8)
+        first = within == 0
+        schema = np.where((lanes.schema_version[lane] != version) & first, CHECK, SETTLED).astype(np.int8)
+        schema[lanes.look[lane] & first] = LOOK
         sizes = np.add.reduceat(items.length[slots], starts)
         self.planned_bytes += int(sizes.sum())
         self.queues.begin_versions(owners[lane_starts], version[lane_starts])

@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from tidegate.control.blocking import WRITING, Block, Blocking
 from tidegate.control.checkpoint import NOTHING_PENDING, Progress
 from tidegate.control.columns import Ints, Numbers, after_or_equal, group_lasts, group_starts
 from tidegate.control.dispatcher import Queues
-from tidegate.control.flush import Limits, Planner, Round
+from tidegate.control.flush import Limits, Place, Planner, Round
 from tidegate.control.spool import Spool
 from tidegate.errors import BadEvents, BrokenInvariant
 from tidegate.format.ddl import DdlEvent
@@ -103,6 +104,7 @@ class Ledger:
     _held: set[int] = field(default_factory=set)  # dispatchers over their share of the spool
     _under_way: set[int] = field(default_factory=set)  # rounds planned and not yet answered
     _moving: bool = False
+    _wheel: deque[tuple[float, Numbers]] = field(default_factory=deque)  # when to look whether state is still needed
 
     def __post_init__(self) -> None:
         self.queues = Queues(self.shared_lanes)
@@ -172,9 +174,12 @@ class Ledger:
         slots = self._store(batch, items, now, dispatcher, order, segments)
         grouped = dispatcher[order]
         self._mark_accepted(slots, grouped)
+        self.use(np.unique(grouped), now)
         self.planner.activated(self.queues.append(slots, grouped), now)
         self.planner.grown(np.unique(grouped))
         if self.blocking.blocks:
+            for block in blocks:
+                self.use(block.members, now)
             touched = [self.blocking.notice(block) for block in blocks]
             self.planner.drain(np.unique(np.concatenate([grouped, *touched])))
         self.progress.accepted(batch, len(slots) + len(blocks), end, resolved_ts)
@@ -370,6 +375,7 @@ class Ledger:
         if (landed[1:] & ~landed[:-1] & (round_.lane[1:] == round_.lane[:-1])).any():
             raise BrokenInvariant(f"round {round_.id}: a file landed before an earlier one of its lane")
         self._under_way.remove(round_.id)
+        self.planner.answered(round_)
         self.queues.items.reading[round_.slots] = False
         lanes = self.queues.lanes
         put = (round_.schema != SETTLED) & landed
@@ -400,29 +406,28 @@ class Ledger:
 
         Under an older version: the files go to its directory. Under a newer one: all this was delivered before that one
         was written, so it is dropped. But what this changefeed wrote for a namesake says nothing of the kind. Under its
-        own version: another writer has put files there, and ours go behind them.
+        own version: another writer has put files there, or we did before its state was given up, and ours go behind.
         """
-        moved, dropped = np.zeros(len(round_), np.bool_), np.zeros(len(round_), np.bool_)
-        lanes = self.queues.lanes
-        for lane, (version, number) in elsewhere.items():
-            mine = round_.lane == lane
-            first = int(np.flatnonzero(mine)[0])
-            if version == round_.version[first]:
-                moved |= mine
-                self.planner.renumber(round_, lane, version, number, SETTLED, now)
+        places: dict[int, Place] = {}
+        dropped: list[int] = []
+        starts = group_starts(round_.lane)
+        for lane, first in zip(round_.lane[starts].tolist(), starts.tolist(), strict=True):
+            if lane not in elsewhere:
+                continue
+            (version, number), own = elsewhere[lane], int(round_.version[first])
+            if version == own:
+                places[lane] = Place(own, number, SETTLED)
                 continue
             ours, shared = self._written_for_namesakes(int(round_.dispatcher[first]), version)
-            if version > round_.version[first] and not ours:
-                dropped |= mine
-                lanes.number[lane] = round_.number[first] - 1
-                continue
-            moved |= mine
-            if version < round_.version[first] and not shared:
-                self.planner.renumber(round_, lane, version, number, SETTLED, now)
+            if version > own and not ours:
+                dropped.append(lane)
+                self.queues.lanes.number[lane] = round_.number[first] - 1
+            elif version < own and not shared:
+                places[lane] = Place(version, number, SETTLED)
             else:
-                directory = int(round_.directory[first])
-                self.planner.renumber(round_, lane, directory, int(round_.number[first]) - 1, WRITE, now)
-        return moved, dropped
+                places[lane] = Place(int(round_.directory[first]), int(round_.number[first]) - 1, WRITE)
+        self.planner.renumber(round_, places, now)
+        return np.isin(round_.lane, list(places)), np.isin(round_.lane, dropped)
 
     def _written_for_namesakes(self, dispatcher: int, version: int) -> tuple[bool, bool]:
         """Whether this version stands there for a namesake, and whether files would mix with that one's."""
@@ -503,6 +508,33 @@ class Ledger:
             items.segment[slots], items.offset[slots] = target, [offset for _, _, offset in chosen]
             freed += [path for path in ends if path not in used]
         return freed + spool.unpin(np.unique(move.segments))
+
+    def use(self, dispatcher: Numbers, now: float) -> None:
+        """These are needed now, and will be looked at when they may no longer be."""
+        ds = self.queues.dispatchers
+        ds.used[dispatcher] = now
+        fresh = dispatcher[~ds.wheeled[dispatcher]]
+        if len(fresh):
+            ds.wheeled[fresh] = True
+            self._wheel.append((now + self.limits.state_ttl_s, fresh))
+
+    def expire(self, now: float) -> int:
+        """Give up the state of tables that got no change for so long; returns how many. Visits only those due."""
+        ds, lanes, gone = self.queues.dispatchers, self.queues.lanes, 0
+        if self.shared_lanes or self.blocking.blocks:  # several tables would lose one lane; a DDL may need any
+            return 0
+        while self._wheel and self._wheel[0][0] <= now:
+            _, numbers = self._wheel.popleft()
+            numbers = numbers[ds.wheeled[numbers] & (ds.table_id[numbers] > 0)]
+            lane = ds.lane[numbers]
+            idle = (ds.head[numbers] < 0) & (ds.flying[numbers] == 0) & ~lanes.busy[lane] & ~lanes.owed[lane]
+            idle &= (ds.used[numbers] + self.limits.state_ttl_s <= now) & ~lanes.look[lane]
+            idle &= ds.durable_ts[numbers] <= self.progress.checkpoint_ts
+            self.queues.drop(numbers[idle])
+            gone += int(idle.sum())
+            if (~idle).any():
+                self._wheel.append((now + self.limits.state_ttl_s, numbers[~idle]))
+        return gone
 
     def _measure(self, landed_bytes: int, files: int, seconds: float) -> None:
         """Learn the speed of landing from rounds large enough to tell."""

@@ -37,6 +37,7 @@ from tidegate.engine.journal import (
     Recovered,
     Snapshot,
     data_key,
+    dropped_keys,
     floor_of,
     has_journal,
     open_journal,
@@ -130,6 +131,7 @@ class Changefeed:
             spool_max_bytes=min(s.spool_max_bytes, self.spool.memory_limit) if memory_only else s.spool_max_bytes,
             dispatcher_share=s.dispatcher_share,
             put_budget=s.put_budget,
+            state_ttl_s=s.state_ttl_s,
         )
         # Looked at before anything is written: a refused sink stays as it is.
         is_new = not has_journal(self.store)
@@ -154,6 +156,7 @@ class Changefeed:
         self.ledger = Ledger(limits, shared_lanes, self._agreed_spans(found))
         _ = self.ledger.blocking.trigger_number  # made now: among a million tables it would take a moment
         restore(self.ledger, found)
+        self.ledger.use(self.ledger.queues.known(), self.clock.steady())
         if found.tables and bool(found.spans) != s.across_nodes:  # files are named otherwise now, and count from 1
             self.ledger.queues.lanes.number[:] = 0
         self.layouts = dict(found.layouts)
@@ -713,7 +716,7 @@ class Changefeed:
     def _snapshot(self) -> Snapshot:
         with self._lock:
             planned = [self.book.files(round_) for round_ in self._unrecorded.values()]
-            return Snapshot(table_rows(self.ledger), planned, self._head())
+            return Snapshot(table_rows(self.ledger), planned, self._head(), dropped_keys(self.ledger))
 
     def _measure_loop(self) -> None:
         """Gauges go on while the scribe waits for the store: the lag is what an outage is seen by."""
@@ -753,6 +756,7 @@ class Changefeed:
         """Journal first, then `metadata`: a reader's checkpoint is never ahead of what a restart knows."""
         with self._lock:
             checkpoint = self.ledger.checkpoint()
+            self.ledger.expire(self.clock.steady())
             head = self._head()
             self._arrivals = [(at, ts) for at, ts in self._arrivals if ts > checkpoint]
         if checkpoint <= self._written_checkpoint and not head.confirmed and not head.withdrawn:

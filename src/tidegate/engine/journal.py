@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.control.columns import Ints
+from tidegate.control.columns import Ints, pack
 from tidegate.control.flush import Round
 from tidegate.control.ledger import Ledger
 from tidegate.engine.ingest import Floor
@@ -38,7 +38,7 @@ from tidegate.engine.store import Store
 from tidegate.errors import BadSetting, LandingError, StoreConflict, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format import layout as paths
 from tidegate.format.layout import RESERVED_PREFIX
-from tidegate.format.tables import CHECK
+from tidegate.format.tables import CHECK, LOOK
 
 _FOLDER = f"{RESERVED_PREFIX}/journal"
 _ENTRY, _SNAPSHOT = ".entry", ".snapshot"
@@ -118,6 +118,7 @@ class Snapshot:
     tables: pa.Table
     planned: list[pa.Table]
     head: Head
+    dropped: pa.Table = field(default_factory=lambda: pa.table({"key": np.zeros(0, np.int64)}))  # state was given up
 
 
 def _impatient(tries: int, error: StoreUnavailable) -> None:
@@ -185,7 +186,7 @@ class Journal:
             self._settle(seen.head)
             pending = pa.concat_tables([FILES.empty_table(), *self.open_rounds, *seen.planned])
             body = {**_head_json(seen.head), "pending": _bytes_of(pending).hex()}
-            body["orphans"] = _bytes_of(self.orphans).hex()
+            body["orphans"], body["dropped"] = _bytes_of(self.orphans).hex(), _bytes_of(seen.dropped).hex()
             body["takeovers"] = sorted(self.takeovers)
             data = _bytes_of(seen.tables.replace_schema_metadata({"tidegate": json.dumps(body)}))
             self._persist(lambda: before(self.number))
@@ -257,8 +258,10 @@ def file_rows(
     last = round_.slots[round_.bounds[1:] - 1]
     names = owners.tolist()
     sizes = round_.bytes + header_bytes
-    if ledger.planner.foreign:  # these numbers may be another writer's: its files are not to be taken for ours
-        sizes = np.where(np.isin(round_.lane, round_.lane[round_.schema == CHECK]), _NO_SIZE, sizes)
+    # These numbers may be taken, by another writer or by us before state was given up: what stands there is not this.
+    unsure = (round_.schema == LOOK) | ((round_.schema == CHECK) & ledger.planner.foreign)
+    if unsure.any():
+        sizes = np.where(np.isin(round_.lane, round_.lane[unsure]), _NO_SIZE, sizes)
     columns = [
         round_.plan, ds.table_id[owners], ds.span[owners], ds.logical_id[owners],
         [queues.schema_names[n] for n in names], [queues.table_names[n] for n in names],
@@ -272,14 +275,15 @@ def file_rows(
 
 
 def table_rows(ledger: Ledger) -> pa.Table:
-    """All dispatchers with their lanes, for a snapshot."""
+    """All dispatchers whose state is here, with their lanes, for a snapshot."""
     queues, ds = ledger.queues, ledger.queues.dispatchers
-    n, lanes = ds.size, ledger.queues.lanes
-    lane = ds.lane[:n]
+    n, lanes = queues.known(), ledger.queues.lanes
+    n = n[~lanes.look[ds.lane[n]]]
+    lane, numbers = ds.lane[n], n.tolist()
     columns = [
-        ds.table_id[:n], ds.span[:n], ds.logical_id[:n], queues.schema_names, queues.table_names, lanes.version[lane],
-        lanes.directory[lane], lanes.date[lane], lanes.number[lane], lanes.schema_version[lane], ds.durable_ts[:n],
-        ds.durable_seq[:n],
+        ds.table_id[n], ds.span[n], ds.logical_id[n], [queues.schema_names[i] for i in numbers],
+        [queues.table_names[i] for i in numbers], lanes.version[lane], lanes.directory[lane], lanes.date[lane],
+        lanes.number[lane], lanes.schema_version[lane], ds.durable_ts[n], ds.durable_seq[n],
     ]  # fmt: skip
     return pa.Table.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, TABLES.types, strict=True)], schema=TABLES
@@ -299,6 +303,7 @@ class Recovered:
     surpassed: bool = False  # another writer has brought the checkpoint further than the journal knows
     tables: list[pa.Table] = field(default_factory=list)  # a snapshot, then files in order, all durable
     orphans: pa.Table = field(default_factory=FILES.empty_table)
+    dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # tables whose state was given up
     next_plan: int = 0
     adopted: int = 0
 
@@ -383,8 +388,18 @@ def floor_of(ledger: Ledger) -> Floor | None:
     return Floor(owner[by_owner], ds.durable_ts[durable], ds.durable_seq[durable], checkpoint_ts)
 
 
+def dropped_keys(ledger: Ledger) -> pa.Table:
+    """The tables whose state was given up, or is not known again yet, for a snapshot."""
+    queues, ds = ledger.queues, ledger.queues.dispatchers
+    known = queues.known()
+    looked = known[queues.lanes.look[ds.lane[known]]]
+    keys = np.union1d(queues.dropped, pack(ds.table_id[looked], ds.span[looked]))
+    return pa.table({"key": keys})
+
+
 def restore(ledger: Ledger, found: Recovered) -> None:
     """Bring dispatchers and lanes back to where the journal saw them."""
+    ledger.queues.dropped = found.dropped
     for table in found.tables:
         _restore_table(ledger, table)
     ledger.progress.checkpoint_ts = found.checkpoint_ts
@@ -393,6 +408,7 @@ def restore(ledger: Ledger, found: Recovered) -> None:
     ledger.planner.continue_plans(found.next_plan)
     ledger.planner.foreign = found.foreign
     queues = ledger.queues
+    ledger.planner.newest_date = int(queues.lanes.date[: queues.lanes.size].max(initial=0))
     if found.orphans.num_rows:
         ids = (found.orphans[name].to_numpy().astype(np.int64) for name in ("table_id", "span"))
         owners = queues.find(*ids)  # where dispatchers share a lane, only the first of them may be known by now
@@ -416,6 +432,7 @@ def _restore_table(ledger: Ledger, table: pa.Table) -> None:
     lanes.version[lane], lanes.directory[lane] = ints["version"], ints["directory"]
     lanes.date[lane], lanes.number[lane] = ints["date"], ints["number"]
     durable = ints["last_ts"] > 0
+    lanes.look[lane[durable]] = False
     lanes.schema_version[lane] = ints.get("schema_version", np.where(durable, ints["version"], 0))
     ds.durable_ts[numbers[durable]], ds.durable_seq[numbers[durable]] = (
         ints["last_ts"][durable],
@@ -450,7 +467,7 @@ def _adopt(store: Store, options: paths.PathOptions, found: Recovered, planned: 
 
 @dataclass(frozen=True)
 class _Lane:
-    """What became of a lane's planned files; if `blocked`, something else stands where the first missing one belongs."""
+    """What became of a lane's planned files; if `blocked`, something else stands where the first missing one goes."""
 
     adopted: list[dict[str, Any]]
     missing: list[dict[str, Any]]
@@ -578,6 +595,7 @@ def _read_snapshot(store: Store, path: str, found: Recovered, pending: dict[int,
     for plan, table in zip(rows["plan"].to_pylist(), _each(rows), strict=True):
         pending[plan] = table
     found.orphans = _table_of(bytes.fromhex(body["orphans"]))
+    found.dropped = _table_of(bytes.fromhex(body["dropped"]))["key"].to_numpy().copy()
     takeovers: list[int] = body["takeovers"]
     return takeovers
 

@@ -334,7 +334,7 @@ def _put_schema(plan: dict[str, Any], receipt: _Receipt, store: Store, job: Land
     if version in standing:
         _tell_last_file(plan, receipt, store, job)
         return
-    if plan["schema"] == tables.CHECK and (other := _same_columns(standing, version, path, text, store)) is not None:
+    if plan["schema"] != tables.WRITE and (other := _same_columns(standing, version, path, text, store)) is not None:
         raise _Elsewhere(other, _last_number(plan, other, receipt, store, job))
     watch.beat(0)
     store.create_bytes(path, text.encode())
@@ -344,11 +344,11 @@ def _put_schema(plan: dict[str, Any], receipt: _Receipt, store: Store, job: Land
 
 
 def _tell_last_file(plan: dict[str, Any], receipt: _Receipt, store: Store, job: LandJob) -> None:
-    """Where others wrote, nothing lands before the driver has put on record a number that it knows to be free.
+    """Where files may stand that the driver knows nothing of, none lands before it has put a free number on record.
 
     Otherwise a start after a crash could take a file of the same size for its own.
     """
-    if plan["schema"] == tables.CHECK and job.foreign:
+    if plan["schema"] == tables.LOOK or (plan["schema"] == tables.CHECK and job.foreign):
         raise _Elsewhere(plan["version"], _last_number(plan, plan["version"], receipt, store, job))
 
 

@@ -23,7 +23,7 @@ from tidegate.errors import BadEvents
 SCHEMA_FILE_FORMAT = 1
 # What is to be done about a version's schema file before its data: nothing; look for it and for one with the same
 # columns under another version, and write it if need be; write it.
-SETTLED, CHECK, WRITE = range(3)
+SETTLED, CHECK, WRITE, LOOK = range(4)
 
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _TEXTS = ("tinytext", "text", "mediumtext", "longtext")
