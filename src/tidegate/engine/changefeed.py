@@ -83,7 +83,7 @@ log = logging.getLogger("tidegate")
 
 METADATA_EVERY_S = 2.0
 _MEASURE_EVERY_S = 0.5
-_MOVE_PAUSE_S = 10.0
+_MOVE_EVERY_S, _MOVE_PAUSE_S = 0.5, 10.0
 _LOOKED_AT = 1000  # objects of a sink that is not ours
 _WAIT_S = 0.05  # every wait is short, so that it also ends on stop and on any error
 
@@ -139,7 +139,8 @@ class Changefeed:
         is_new &= not foreign
         # What `metadata` says, not the journal: a crash may lie between the two, or another writer.
         metadata = self.store.get(METADATA)
-        self._written_checkpoint = parse_metadata(metadata.decode(errors="replace")) if metadata is not None else 0
+        said = metadata.decode(errors="replace") if metadata is not None else metadata_text(0)
+        self._written_checkpoint = parse_metadata(said) if foreign else _checkpoint_in(said)
         self.store.prepare()
         self.preflight(s, self.store)
         self.journal, found = open_journal(
@@ -478,7 +479,10 @@ class Changefeed:
         round_ = self._next_round()
         if round_ is not None:
             return partial(self._land, round_)
-        move = self.ledger.remains() if now >= self._next_move else None
+        if now < self._next_move:
+            return None
+        self._next_move = now + _MOVE_EVERY_S
+        move = self.ledger.remains()
         return partial(self._move, move) if move is not None else None
 
     def _collect_writes(self, now: float) -> None:
@@ -603,6 +607,7 @@ class Changefeed:
     def _intend(self, round_id: int, files: pa.Table, head: Head) -> None:
         self.journal.intend(files, head)
         with self._lock:
+            self._waiting = None
             del self._unrecorded[round_id]
         self._asked("journal", 1)
 
@@ -614,7 +619,7 @@ class Changefeed:
         with self._changed:
             elsewhere, hung = _elsewhere(round_, receipts), _is(receipts, HUNG)
             failed = ~landed & ~np.isin(round_.lane, list(elsewhere))
-            self._note_failures(round_, receipts, landed, failed)
+            self._note_failures(round_, receipts, failed)
             durable = self.ledger.receive(round_, landed, self.clock.steady(), seconds, elsewhere, hung)
             # In the same breath: a snapshot must not see the one without the other.
             self.journal.confirm(round_.plan[landed].tolist())
@@ -629,17 +634,23 @@ class Changefeed:
         self._measure()
         self._start_again_if_needed(round_, receipts)
 
-    def _note_failures(self, round_: Round, receipts: pa.Table, landed: Any, failed: Any) -> None:
+    def _note_failures(self, round_: Round, receipts: pa.Table, failed: NDArray[np.bool_]) -> None:
         """The status names a table from its first failure until it lands."""
-        errors = receipts["error"].to_pylist()
         if self._failures:
-            for owner in round_.dispatcher[landed].tolist():
+            for owner in round_.dispatcher[~failed].tolist():
                 self._failures.pop(owner, None)
+        if not failed.any():
+            return
+        errors, fresh = receipts["error"].to_pylist(), dict[int, str]()
         for i in np.flatnonzero(failed).tolist():
             owner = int(round_.dispatcher[i])
             if errors[i] and owner not in self._failures:
-                log.warning("landing %s failed, will try again: %s", self.ledger.queues.name(owner), errors[i])
+                fresh[owner] = errors[i]
             self._failures[owner] = errors[i] or self._failures.get(owner, "waits for an earlier file")
+        for owner, error in islice(fresh.items(), NAMED):
+            log.warning("landing %s failed, will try again: %s", self.ledger.queues.name(owner), error)
+        if len(fresh) > NAMED:
+            log.warning("landing %d tables more failed, will try again", len(fresh) - NAMED)
 
     def _start_again_if_needed(self, round_: Round, receipts: pa.Table) -> None:
         """A spool that is gone is replayed; a file that an old writer made after all is adopted: a start does both."""
@@ -711,7 +722,6 @@ class Changefeed:
                 if self._closed or self._error is not None:
                     raise error
                 self._changed.wait(_WAIT_S)
-            self._waiting = None
 
     def _snapshot(self) -> Snapshot:
         with self._lock:
@@ -762,6 +772,7 @@ class Changefeed:
         if checkpoint <= self._written_checkpoint and not head.confirmed and not head.withdrawn:
             return
         self.journal.record(head)
+        self._waiting = None
         self._asked("journal", 1)
         if self.journal.wants_snapshot():
             self.compact()
@@ -772,7 +783,7 @@ class Changefeed:
         self._asked("metadata", 2)
         try:
             found = self.store.get_tagged(METADATA)
-            if found is not None and (other := _checkpoint_in(found[0])) > checkpoint:
+            if found is not None and (other := _checkpoint_in(found[0].decode(errors="replace"))) > checkpoint:
                 raise FencedOff(
                     f"`{METADATA}` says checkpoint-ts {other}, which is past ours: this sink has another writer now, "
                     "so this one stops; run only one changefeed per sink"
@@ -887,10 +898,10 @@ def _is(receipts: pa.Table, outcome: str) -> NDArray[np.bool_]:
     return found
 
 
-def _checkpoint_in(metadata: bytes) -> int:
+def _checkpoint_in(metadata: str) -> int:
     """What a `metadata` file says; one that nobody can read is put right."""
     try:
-        return parse_metadata(metadata.decode(errors="replace"))
+        return parse_metadata(metadata)
     except StoreRefused:
         return 0
 

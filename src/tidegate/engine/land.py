@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -99,7 +100,7 @@ class _Lane:
     started: bool = False
     ended: bool = False
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         return sum(int(plan.get("bytes", 0)) for plan in self.plans)
 
@@ -112,6 +113,7 @@ class _Crew:
     lanes: queue.SimpleQueue[_Lane] = field(default_factory=queue.SimpleQueue)
     changed: threading.Condition = field(default_factory=threading.Condition)
     in_flight: int = 0
+    waiting: int = 0  # threads whose lane is too large for now
     left: int = 0  # lanes neither ended nor given up
     hung: int = 0
 
@@ -126,8 +128,10 @@ class _Crew:
             except queue.Empty:
                 return
             with self.changed:
+                self.waiting += 1
                 while self.in_flight and self.in_flight + lane.bytes > _BYTES_IN_FLIGHT:
                     self.changed.wait()
+                self.waiting -= 1
                 self.in_flight += lane.bytes
             lane.started = True
             self.work(lane)
@@ -161,7 +165,8 @@ class _Crew:
     def _leave(self, lane: _Lane) -> None:
         self.in_flight -= lane.bytes
         self.left -= 1
-        self.changed.notify_all()
+        if self.waiting or not self.left:  # to wake who waits for the last lane after each would cost more than a lane
+            self.changed.notify_all()
 
 
 # The files of a round as a table of PLANS, or the schema files of DDLs.
@@ -304,7 +309,7 @@ def _land_file(plan: dict[str, Any], receipt: _Receipt, store: Store, job: LandJ
         _put_schema(plan, receipt, store, job, watch)
     head = b""
     if protocol.has_header(job.encoding):
-        head = protocol.header(tables.Layout.from_json(job.layouts[plan["layout"]]), job.encoding, plan["selected"])
+        head = protocol.header(_layout(job.layouts[plan["layout"]]), job.encoding, plan["selected"])
     slices = [
         (job.segments[segment], offset, length)
         for segment, offset, length in zip(plan["segments"], plan["offsets"], plan["lengths"], strict=True)
@@ -318,8 +323,14 @@ def _land_file(plan: dict[str, Any], receipt: _Receipt, store: Store, job: LandJ
     receipt.bytes = plan["bytes"]
 
 
+@lru_cache(maxsize=256)
+def _layout(text: str) -> tables.Layout:
+    """A million tables of one shape share one."""
+    return tables.Layout.from_json(text)
+
+
 def _put_schema(plan: dict[str, Any], receipt: _Receipt, store: Store, job: LandJob, watch: _Watch) -> None:
-    columns = tables.Layout.from_json(job.layouts[plan["layout"]])
+    columns = _layout(job.layouts[plan["layout"]])
     schema, table, version = plan["schema_name"], plan["table_name"], plan["version"]
     checksum = tables.schema_checksum(schema, table, columns, job.output_column_id)
     text = tables.schema_file_text(schema, table, version, columns, output_column_id=job.output_column_id)

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import filecmp
 import hashlib
+import itertools
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -97,26 +98,26 @@ def open_store(sink_uri: str, access: Access = NO_ACCESS) -> Store:
 
 
 class FileStore:
-    concurrency: int | None = 4
+    concurrency: int | None = 2  # more threads take longer for small files: they wait for each other in the interpreter
 
     def __init__(self, root: Path) -> None:
-        self._root = root
-        self._temp = root / RESERVED_PREFIX / "tmp"
-        self._lock = root / RESERVED_PREFIX / "lock"
+        self._root = str(root)
+        self._temp = f"{self._root}/{RESERVED_PREFIX}/tmp"
+        self._lock = f"{self._root}/{RESERVED_PREFIX}/lock"
+        self._name, self._names = uuid.uuid4().hex, itertools.count()  # of temporary files
 
     def prepare(self) -> None:
-        with _sorted_errors(str(self._root)):
-            self._temp.mkdir(parents=True, exist_ok=True)
-            for path in self._temp.iterdir():
-                path.unlink(missing_ok=True)
+        with _sorted_errors(self._root):
+            os.makedirs(self._temp, exist_ok=True)
+            for name in os.listdir(self._temp):
+                _unlink(f"{self._temp}/{name}")
 
     def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
         size = len(head) + sum(length for _, _, length in slices)
         with _sorted_errors(path), self._temporary() as temp:
-            with open(temp, "xb", buffering=0) as file:
-                if head:
-                    file.write(head)
-                _copy_slices(file.fileno(), slices, beat)
+            with _created(temp) as file:
+                _write(file, head)
+                _copy_slices(file, slices, beat)
             beat(0)
             if not self._link(temp, path):
                 if (found := self._size(path)) != size:
@@ -126,22 +127,22 @@ class FileStore:
 
     def create_bytes(self, path: str, data: bytes) -> bool:
         with _sorted_errors(path), self._temporary() as temp:
-            temp.write_bytes(data)
+            _write_new(temp, data)
             return self._link(temp, path)
 
     def put(self, path: str, data: bytes) -> None:
         with _sorted_errors(path), self._temporary() as temp:
-            temp.write_bytes(data)
+            _write_new(temp, data)
             target = self._path(path)
             try:
                 os.replace(temp, target)
             except FileNotFoundError:
-                target.parent.mkdir(parents=True, exist_ok=True)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
                 os.replace(temp, target)
 
     def swap(self, path: str, data: bytes, tag: str) -> bool:
         with _sorted_errors(path), self._temporary() as temp:
-            temp.write_bytes(data)
+            _write_new(temp, data)
             if not tag:
                 return self._link(temp, path)
             with open(self._lock, "wb") as lock:  # whoever is paused in here keeps the others out until it is ended
@@ -155,7 +156,8 @@ class FileStore:
     def get(self, path: str) -> bytes | None:
         with _sorted_errors(path):
             try:
-                return self._path(path).read_bytes()
+                with open(self._path(path), "rb", buffering=0) as file:
+                    return file.read()
             except FileNotFoundError:
                 return None
 
@@ -178,59 +180,61 @@ class FileStore:
     def modified(self, path: str) -> float | None:
         with _sorted_errors(path):
             try:
-                return self._path(path).stat().st_mtime
+                return os.stat(self._path(path)).st_mtime
             except FileNotFoundError:
                 return None
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         with _sorted_errors(prefix):
-            for folder, folders, names in os.walk(self._path(prefix) if prefix else self._root, onerror=_unreadable):
-                folders.sort()
-                for name in sorted(names):
-                    path = Path(folder, name).relative_to(self._root).as_posix()
-                    size = self._size(path)
-                    if size is not None:  # it may be deleted since its directory was read
-                        yield path, size
+            yield from self._list(self._path(prefix) if prefix else self._root, f"{prefix}/" if prefix else "")
+
+    def _list(self, folder: str, prefix: str) -> Iterator[tuple[str, int]]:
+        """The files of a folder in name order, then those of its folders."""
+        folders = []
+        for entry in _entries(folder):
+            if entry.is_dir():
+                folders += [entry] if not entry.is_symlink() else []
+            elif (size := _size(entry.path)) is not None:  # it may be deleted since its directory was read
+                yield prefix + entry.name, size
+        for entry in folders:
+            yield from self._list(entry.path, f"{prefix}{entry.name}/")
 
     def delete(self, path: str) -> None:
         with _sorted_errors(path):
-            self._path(path).unlink(missing_ok=True)
+            _unlink(self._path(path))
 
     def remove_empty(self, path: str) -> None:
         """Remove a directory that holds nothing; one that holds something stays, one that is not there is fine."""
         with _sorted_errors(path):
             try:
-                self._path(path).rmdir()
+                os.rmdir(self._path(path))
             except OSError as exc:
                 if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                     raise
 
-    def _path(self, path: str) -> Path:
-        if path.startswith("/") or ".." in path.split("/"):
+    def _path(self, path: str) -> str:
+        if path.startswith("/") or (".." in path and ".." in path.split("/")):
             raise StoreRefused(f"{path!r} leads out of the sink; names with '..' or a leading slash are never written")
-        return self._root / path
+        return f"{self._root}/{path}"
 
     def _size(self, path: str) -> int | None:
-        try:
-            return self._path(path).stat().st_size
-        except FileNotFoundError:
-            return None
+        return _size(self._path(path))
 
     @contextlib.contextmanager
-    def _temporary(self) -> Iterator[Path]:
-        temp = self._temp / uuid.uuid4().hex
+    def _temporary(self) -> Iterator[str]:
+        temp = f"{self._temp}/{self._name}-{next(self._names)}"
         try:
             yield temp
         finally:
-            temp.unlink(missing_ok=True)
+            _unlink(temp)
 
-    def _link(self, temp: Path, path: str) -> bool:
+    def _link(self, temp: str, path: str) -> bool:
         target = self._path(path)
         try:
             try:
                 os.link(temp, target)
             except FileNotFoundError:
-                target.parent.mkdir(parents=True, exist_ok=True)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
                 os.link(temp, target)  # fails again if `temp` is what is missing: another process has cleaned up
         except FileExistsError:
             return False
@@ -279,10 +283,44 @@ class NoopStore:
         pass
 
 
-def _unreadable(error: OSError) -> None:
-    """A directory that is not there, or is a file, holds nothing; one that cannot be read must not look empty."""
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        raise error
+def _entries(folder: str) -> Sequence[os.DirEntry[str]]:
+    """In name order. A directory that is not there, or is a file, holds nothing; others must not look empty."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+@contextlib.contextmanager
+def _created(path: str) -> Iterator[int]:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _write(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def _write_new(path: str, data: bytes) -> None:
+    with _created(path) as file:
+        _write(file, data)
 
 
 def _copy_slices(target: int, slices: Sequence[Slice], beat: Beat) -> None:

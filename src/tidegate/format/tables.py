@@ -12,7 +12,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from decimal import Decimal
 from functools import cached_property
@@ -159,6 +159,25 @@ class Layout:
             shape["unique_keys"] = self.unique_keys
         return json.dumps(shape, separators=(",", ":"))
 
+    def listed(self, output_column_id: bool) -> _Json:
+        """The columns as a schema file lists them; made once, since a million tables may share them."""
+        return self._kept("listed", self.columns, output_column_id)
+
+    def listed_by_name(self, output_column_id: bool) -> _Json:
+        """The same in the order of their names."""
+        by_name = sorted(self.columns, key=lambda column: column.name.encode("utf-8", "surrogateescape"))
+        return self._kept("by name", by_name, output_column_id)
+
+    def _kept(self, order: str, columns: Sequence[Column], output_column_id: bool) -> _Json:
+        if (order, output_column_id) not in self._texts:
+            objects = [_column_object(column, output_column_id) for column in columns]
+            self._texts[order, output_column_id] = _Json(_go_json(objects, "\n    "))
+        return self._texts[order, output_column_id]
+
+    @cached_property
+    def _texts(self) -> dict[tuple[str, bool], _Json]:
+        return {}
+
     @staticmethod
     def from_json(text: str) -> Layout:
         try:
@@ -179,7 +198,6 @@ def schema_file_text(
     output_column_id: bool = False,
 ) -> str:
     """The text of `shop/orders/meta/schema_<version>_<checksum>.json`; a database has table "" and no layout."""
-    columns = layout.columns if layout else ()
     return _go_json(
         {
             "Table": table,
@@ -188,8 +206,8 @@ def schema_file_text(
             "TableVersion": version,
             "Query": query,
             "Type": action,
-            "TableColumns": _column_objects(columns, output_column_id) or None,
-            "TableColumnsTotal": len(columns),
+            "TableColumns": layout.listed(output_column_id) if layout and layout.columns else None,
+            "TableColumnsTotal": len(layout.columns) if layout else 0,
         }
     )
 
@@ -201,21 +219,14 @@ def columns_text(schema_file: str) -> str:
 
 def schema_checksum(schema: str, table: str, layout: Layout | None, output_column_id: bool = False) -> int:
     """3233644819 for the database `schema1`: the CRC-32 of names and columns, whatever order the columns have."""
-    columns = sorted(
-        layout.columns if layout else (), key=lambda column: column.name.encode("utf-8", "surrogateescape")
-    )
     shape = {
         "Table": table,
         "Schema": schema,
         "Version": 0,  # TiCDC never fills it in here, although the file says 1
-        "TableColumns": _column_objects(columns, output_column_id),
-        "TableColumnsTotal": len(columns),
+        "TableColumns": layout.listed_by_name(output_column_id) if layout else [],
+        "TableColumnsTotal": len(layout.columns) if layout else 0,
     }
     return zlib.crc32(_go_json(shape).encode())
-
-
-def _column_objects(columns: Iterable[Column], output_column_id: bool) -> list[dict[str, object]]:
-    return [_column_object(column, output_column_id) for column in columns]
 
 
 def _column_object(column: Column, output_column_id: bool) -> dict[str, object]:
@@ -275,6 +286,10 @@ _GO_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", 
 _GO_ESCAPED = re.compile(r'["\\\x00-\x1f<>&\u2028\u2029\ud800-\udfff]')
 
 
+class _Json(str):
+    """A part that is JSON already."""
+
+
 def _go_json(value: object, indent: str = "\n") -> str:
     """The text of `json.MarshalIndent(value, "", "    ")`; a str may hold bad UTF-8 bytes as lone surrogates."""
     deeper = indent + "    "
@@ -288,6 +303,8 @@ def _go_json(value: object, indent: str = "\n") -> str:
             )
         case list() | tuple() if value:
             return "[" + ",".join(deeper + _go_json(item, deeper) for item in value) + indent + "]"
+        case _Json():
+            return value
         case str():
             return _go_string(value)
         case float():
