@@ -243,7 +243,7 @@ def test_a_null_that_the_schema_of_a_dataframe_cannot_rule_out_is_refused(tmp_pa
 def test_a_full_spool_comes_back_as_an_error_item(tmp_path: Path) -> None:
     items = run(job(tmp_path / "gone"), [good()])
     assert [item["kind"] for item in items] == [ERROR]
-    assert items[0]["text"].startswith("SpoolError: ")
+    assert items[0]["text"].startswith("SpoolLost: ")
 
 
 def test_more_than_the_allowance_fails_with_the_name_of_the_sources_limit(tmp_path: Path) -> None:

@@ -317,8 +317,10 @@ def test_a_large_file_that_is_cancelled_leaves_no_object_and_no_parts(s3_server:
             assert b"<UploadId>" in _uploads(s3_server)
             raise GivenUp
 
-    with pytest.raises(GivenUp):
+    # The client may report a part that was on its way when the upload was aborted instead of the cancellation.
+    with pytest.raises((GivenUp, StoreUnavailable)):
         store.create(PATH, b"", [(segment(tmp_path, data), 0, len(data))], cancel)
+    assert len(beats) == 5
     assert store.size(PATH) is None
     assert b"<UploadId>" not in _uploads(s3_server)
 

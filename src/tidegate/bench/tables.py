@@ -1,0 +1,212 @@
+"""`tables`: very many tables, each with a few rows, in two sweeps over all of them.
+
+In the first sweep every table gets its first two rows, in the second two more. The first ends the changefeed, the
+second is read by another that is started over the same sink, so every table lands exactly twice (schema file, data
+file and index; then data file and index) and a restart that knows all tables is part of the time. What landed is
+compared with a replay, byte by byte, outside the time.
+
+The disk decides much here, so a bare loop comes first: one process without Spark makes the same directories and files
+of as many bytes for `bare-tables` tables, by makedirs, open and write and nothing else, in two sweeps too.
+
+    tables_per_s       tables over the time of both sweeps, starts and ends included
+    ratio_to_bare      that against the bare loop
+    put_per_table      requests of land tasks, of both sweeps
+    wake_p99_ms        from a micro-batch's start to its wake
+    durable_p99_s      of all files, from accepted to durable; without a rate all is accepted long before it can land
+    restart_s          from the start of the second changefeed to its first wake
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+
+from tidegate.bench.disk import mounted_image
+from tidegate.bench.feed import Ended, Feed, say, session
+from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.memory import MemorySampler
+from tidegate.control.flush import Round
+from tidegate.engine.pipeline import Handle
+from tidegate.engine.store import StoreOpener, open_store
+from tidegate.errors import BadSetting, TidegateError
+from tidegate.format.tables import schema_file_text
+from tidegate.sources.sysbench import LAYOUT, SCHEMA_NAME
+
+_SWEEP_ROWS = 2
+_ROW_BYTES = 222
+_TABLE_BYTES, _SPARE_BYTES = 48 << 10, 2 << 30  # of an image: nine blocks of 4 KiB a table, and its inodes
+_TABLE_INODES = 12
+_WARM_TABLES = 200
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """`image` true: on a file system made for this run, which needs root."""
+
+    tables: int = 100_000
+    bare_tables: int = 20_000
+    flush_interval: str = "5s"
+    image: str = "false"
+
+    def workload(self, sweeps: int) -> str:
+        rows = _SWEEP_ROWS
+        query = {"tables": self.tables, "rows": rows, "txn-rows": rows, "batch": "1B", "seed": 1}
+        return f"workload://sysbench?{urlencode(query | {'events': sweeps * rows * self.tables})}"
+
+
+@dataclass
+class Ages:
+    """How old the oldest change of every file was when it was durable, and when the first wake came."""
+
+    started: float = field(default_factory=time.monotonic)
+    first_wake_s: float = 0.0
+    handle: Handle | None = None
+    _found: list[Any] = field(default_factory=list)
+
+    def look(self, handle: Handle) -> None:
+        if self.handle is None:
+            self.handle = handle
+            self._spy(handle)
+        if not self.first_wake_s and handle.changefeed.totals.wakes_s:
+            self.first_wake_s = time.monotonic() - self.started
+
+    def enough(self) -> bool:
+        return True
+
+    def _spy(self, handle: Handle) -> None:
+        ledger = handle.changefeed.ledger
+        receive = ledger.receive
+
+        def spy(round_: Round, landed: Any, *rest: Any, **more: Any) -> Any:
+            durable = receive(round_, landed, *rest, **more)
+            self._found.append(np.asarray(durable.ages_s, np.float32))
+            return durable
+
+        ledger.receive = spy  # type: ignore[method-assign]
+
+    @property
+    def ages_s(self) -> Any:
+        return np.concatenate([np.zeros(0, np.float32), *self._found])
+
+    @property
+    def requests(self) -> float:
+        assert self.handle is not None
+        return self.handle.metrics.value("store_requests_total", op="land")
+
+
+def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
+    wanted = read_parameters(Parameters, given)
+    with _place(data_dir.resolve(), wanted) as place, session():
+        few = min(wanted.bare_tables, wanted.tables)
+        bare = _bare(place / "bare", few)
+        say(f"bare loop: {bare:.0f} tables/s; warming up")
+        _feed(data_dir, place / "warm-up", Parameters(tables=_WARM_TABLES), 1).go_on()
+        with MemorySampler(ram_tiers=_feed(data_dir, place / "tables", wanted, 1).ram_tier) as memory:
+            sweeps = [_sweep(data_dir, place, wanted, number) for number in (1, 2)]
+        say("checking what landed")
+        started = time.monotonic()
+        check(_feed(data_dir, place / "tables", wanted, 2), wanted.tables)
+        say(f"checked in {time.monotonic() - started:.0f} s")
+    return figures(wanted, sweeps, memory.peak_bytes, bare)
+
+
+Sweep = tuple[Ended, Ages]
+
+
+def figures(wanted: Parameters, sweeps: list[Sweep], peak_bytes: int, bare: float) -> Figures:
+    seconds = sum(ended.seconds for ended, _ in sweeps)
+    wakes_s = [waited for ended, _ in sweeps for waited in ended.wakes_s]
+    return {
+        "tables": wanted.tables,
+        "seconds": seconds,
+        "tables_per_s": wanted.tables / seconds,
+        "peak_rss_mib": peak_bytes / MIB,
+        "all_landed": 1,
+        "put_per_table": sum(ages.requests for _, ages in sweeps) / wanted.tables,
+        "wake_p99_ms": 1000 * percentile(wakes_s, 99),
+        "durable_p50_s": percentile(np.concatenate([ages.ages_s for _, ages in sweeps]), 50),
+        "durable_p99_s": percentile(np.concatenate([ages.ages_s for _, ages in sweeps]), 99),
+        "first_sweep_s": sweeps[0][0].seconds,
+        "second_sweep_s": sweeps[1][0].seconds,
+        "restart_s": sweeps[1][1].first_wake_s,
+        "cores_used": sum(ended.cpu_seconds for ended, _ in sweeps) / seconds,
+        "bare_tables_per_s": bare,
+        "ratio_to_bare": wanted.tables / seconds / bare,
+    }
+
+
+@contextlib.contextmanager
+def _place(home: Path, wanted: Parameters) -> Iterator[Path]:
+    """Where tables land: on an image, or in the data directory, which is emptied afterwards."""
+    if wanted.image not in ("true", "false"):
+        raise BadSetting(f"--image is true or false, not {wanted.image!r}")
+    if wanted.image == "true":
+        tables = wanted.tables + wanted.bare_tables
+        with mounted_image(home, tables * _TABLE_BYTES + _SPARE_BYTES, tables * _TABLE_INODES) as place:
+            yield place
+        return
+    place = home / "tables"
+    place.mkdir(parents=True)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place)
+
+
+def _feed(data_dir: Path, sink: Path, wanted: Parameters, sweeps: int, opener: StoreOpener = open_store) -> Feed:
+    options = {"flush-interval": wanted.flush_interval}
+    return Feed(wanted.workload(sweeps), sink, data_dir.resolve() / "spool", options, opener)
+
+
+def _sweep(data_dir: Path, place: Path, wanted: Parameters, number: int, opener: StoreOpener = open_store) -> Sweep:
+    os.sync()
+    feed, ages = _feed(data_dir, place / "tables", wanted, number, opener), Ages()
+    ended = feed.go_on(watch=ages)
+    say(f"sweep {number}: {wanted.tables / ended.seconds:.0f} tables/s ({ended.seconds:.1f} s)")
+    return ended, ages
+
+
+def check(feed: Feed, tables: int) -> None:
+    """Every table has two data files, an index that names the second, and the rows of a replay."""
+    report = feed.check()
+    if (report.tables, report.files, report.rows) != (tables, 2 * tables, 2 * _SWEEP_ROWS * tables):
+        raise TidegateError(f"{tables} tables were to land in two files each, but {report} stands there")
+
+
+def _bare(root: Path, tables: int) -> float:
+    """Tables per second of one process that only makes directories and writes files, both sweeps together."""
+    started = time.monotonic()
+    make_bare(root, tables)
+    return tables / (time.monotonic() - started)
+
+
+def make_bare(root: Path, tables: int) -> None:
+    """The same directories and files that a changefeed makes, with as many bytes."""
+    version, rows = 10**18, b"x" * (_SWEEP_ROWS * _ROW_BYTES)
+    schema = schema_file_text(SCHEMA_NAME, f"sbtest{tables}", version, LAYOUT).encode()
+    folders = [f"{root}/{SCHEMA_NAME}/sbtest{n}" for n in range(1, tables + 1)]
+    for folder in folders:
+        day = f"{folder}/{version}/2026-01-31"
+        os.makedirs(f"{folder}/meta")
+        os.makedirs(f"{day}/meta")
+        _write(f"{folder}/meta/schema_{version}_0123456789.json", schema)
+        _write(f"{day}/CDC{1:020d}.csv", rows)
+        _write(f"{day}/meta/CDC.index", b"CDC%020d.csv\n" % 1)
+    for folder in folders:
+        day = f"{folder}/{version}/2026-01-31"
+        _write(f"{day}/CDC{2:020d}.csv", rows)
+        _write(f"{day}/meta/CDC.index", b"CDC%020d.csv\n" % 2)
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "wb", buffering=0) as file:
+        file.write(data)
