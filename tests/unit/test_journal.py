@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from tidegate.engine.changefeed import Changefeed
 from tidegate.engine.clock import SystemClock
-from tidegate.engine.journal import FILES, TABLES, FencedOff, Head, Journal, Snapshot, date_of, open_journal
+from tidegate.engine.journal import FILES, TABLES, FencedOff, Head, Journal, Snapshot, date_of
+from tidegate.engine.recovery import open_journal
 from tidegate.engine.store import Store
 from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format.csv import CsvOptions

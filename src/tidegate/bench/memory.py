@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -41,7 +42,7 @@ def cpu_seconds(root: int) -> float:
 
 def tree_bytes(root: int) -> int:
     """Sum of the PSS of the tree."""
-    return sum(_pss_bytes(pid) for pid in process_tree(root))
+    return sum(pss_bytes(pid) for pid in process_tree(root))
 
 
 def ram_tier_bytes(pattern: str = RAM_TIERS) -> int:
@@ -51,7 +52,7 @@ def ram_tier_bytes(pattern: str = RAM_TIERS) -> int:
 
 
 class MemorySampler:
-    """Looks every half second while it is open; `peak_bytes` is the most it saw.
+    """Looks every half second while it is open; `peak_bytes` is the most it saw, `seen` is all, by seconds.
 
     with MemorySampler() as memory: ...
     """
@@ -59,6 +60,7 @@ class MemorySampler:
     def __init__(self, root: int | None = None, ram_tiers: str = RAM_TIERS, every_s: float = _EVERY_S) -> None:
         self.peak_bytes = 0
         self.samples = 0
+        self.seen: list[tuple[float, int]] = []
         self._root = root or os.getpid()
         self._ram_tiers = ram_tiers
         self._every_s = every_s
@@ -78,6 +80,7 @@ class MemorySampler:
             found = tree_bytes(self._root) + ram_tier_bytes(self._ram_tiers)
             self.peak_bytes = max(self.peak_bytes, found)
             self.samples += 1
+            self.seen.append((time.monotonic(), found))
             if self._ended.wait(self._every_s):
                 return
 
@@ -108,7 +111,8 @@ def _stat(pid: int) -> list[str] | None:
     return text.rpartition(")")[2].split() if text else None
 
 
-def _pss_bytes(pid: int) -> int:
+def pss_bytes(pid: int) -> int:
+    """Of this process alone."""
     for line in _text(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) << 10

@@ -14,6 +14,10 @@ of as many bytes for `bare-tables` tables, by makedirs, open and write and nothi
     wake_p99_ms        from a micro-batch's start to its wake
     durable_p99_s      of all files, from accepted to durable; without a rate all is accepted long before it can land
     restart_s          from the start of the second changefeed to its first wake
+
+With `--put-latency 30ms` every request takes that much longer, as on an object store, and as many tables land at once
+as there. Then `predicted_first_s` and `predicted_second_s` are tables x requests x latency over the tables that land at
+once (two tasks with 128 each), `landing_first_s` and `landing_second_s` the time from accepted to the last durable.
 """
 
 from __future__ import annotations
@@ -34,11 +38,14 @@ from tidegate.bench.disk import mounted_image
 from tidegate.bench.feed import Ended, Feed, say, session
 from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
 from tidegate.bench.memory import MemorySampler
+from tidegate.bench.slow_store import SlowStores
 from tidegate.control.flush import Round
+from tidegate.engine.land import LANES_PER_WORKER
 from tidegate.engine.pipeline import Handle
 from tidegate.engine.store import StoreOpener, open_store
 from tidegate.errors import BadSetting, TidegateError
 from tidegate.format.tables import schema_file_text
+from tidegate.settings import duration_s
 from tidegate.sources.sysbench import LAYOUT, SCHEMA_NAME
 
 _SWEEP_ROWS = 2
@@ -50,12 +57,21 @@ _WARM_TABLES = 200
 
 @dataclass(frozen=True)
 class Parameters:
-    """`image` true: on a file system made for this run, which needs root."""
+    """`image` true: on a file system made for this run, which needs root. Requests take `put_latency` longer."""
 
     tables: int = 100_000
     bare_tables: int = 20_000
     flush_interval: str = "5s"
     image: str = "false"
+    put_latency: str = ""
+
+    @property
+    def latency_s(self) -> float:
+        return duration_s(self.put_latency) if self.put_latency else 0.0
+
+    @property
+    def stores(self) -> StoreOpener:
+        return SlowStores(self.latency_s) if self.put_latency else open_store
 
     def workload(self, sweeps: int) -> str:
         rows = _SWEEP_ROWS
@@ -116,7 +132,8 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
         started = time.monotonic()
         check(_feed(data_dir, place / "tables", wanted, 2), wanted.tables)
         say(f"checked in {time.monotonic() - started:.0f} s")
-    return figures(wanted, sweeps, memory.peak_bytes, bare)
+    found = figures(wanted, sweeps, memory.peak_bytes, bare)
+    return found | _predicted(wanted, sweeps) if wanted.put_latency else found
 
 
 Sweep = tuple[Ended, Ages]
@@ -125,6 +142,7 @@ Sweep = tuple[Ended, Ages]
 def figures(wanted: Parameters, sweeps: list[Sweep], peak_bytes: int, bare: float) -> Figures:
     seconds = sum(ended.seconds for ended, _ in sweeps)
     wakes_s = [waited for ended, _ in sweeps for waited in ended.wakes_s]
+    ages_s = [age for _, ages in sweeps for age in ages.ages_s.tolist()]
     return {
         "tables": wanted.tables,
         "seconds": seconds,
@@ -133,8 +151,8 @@ def figures(wanted: Parameters, sweeps: list[Sweep], peak_bytes: int, bare: floa
         "all_landed": 1,
         "put_per_table": sum(ages.requests for _, ages in sweeps) / wanted.tables,
         "wake_p99_ms": 1000 * percentile(wakes_s, 99),
-        "durable_p50_s": percentile(np.concatenate([ages.ages_s for _, ages in sweeps]), 50),
-        "durable_p99_s": percentile(np.concatenate([ages.ages_s for _, ages in sweeps]), 99),
+        "durable_p50_s": percentile(ages_s, 50),
+        "durable_p99_s": percentile(ages_s, 99),
         "first_sweep_s": sweeps[0][0].seconds,
         "second_sweep_s": sweeps[1][0].seconds,
         "restart_s": sweeps[1][1].first_wake_s,
@@ -142,6 +160,21 @@ def figures(wanted: Parameters, sweeps: list[Sweep], peak_bytes: int, bare: floa
         "bare_tables_per_s": bare,
         "ratio_to_bare": wanted.tables / seconds / bare,
     }
+
+
+def _predicted(wanted: Parameters, sweeps: list[Sweep]) -> Figures:
+    """What the waits for a slow store should take in each sweep, and what landing took."""
+    found: Figures = {}
+    for name, (_, ages) in zip(("first", "second"), sweeps, strict=True):
+        at_once = 2 * LANES_PER_WORKER * 16
+        found[f"predicted_{name}_s"] = sweep_s(wanted.tables, ages.requests / wanted.tables, wanted.latency_s, at_once)
+        found[f"landing_{name}_s"] = float(ages.ages_s.max())
+    return found
+
+
+def sweep_s(tables: int, requests: float, latency_s: float, at_once: int) -> float:
+    """`sweep_s(1_000_000, 4, 0.03, 256)` is 469 s: a table's requests one after the other, `at_once` tables abreast."""
+    return tables * requests * latency_s / at_once
 
 
 @contextlib.contextmanager
@@ -162,14 +195,14 @@ def _place(home: Path, wanted: Parameters) -> Iterator[Path]:
         shutil.rmtree(place)
 
 
-def _feed(data_dir: Path, sink: Path, wanted: Parameters, sweeps: int, opener: StoreOpener = open_store) -> Feed:
+def _feed(data_dir: Path, sink: Path, wanted: Parameters, sweeps: int) -> Feed:
     options = {"flush-interval": wanted.flush_interval}
-    return Feed(wanted.workload(sweeps), sink, data_dir.resolve() / "spool", options, opener)
+    return Feed(wanted.workload(sweeps), sink, data_dir.resolve() / "spool", options, wanted.stores)
 
 
-def _sweep(data_dir: Path, place: Path, wanted: Parameters, number: int, opener: StoreOpener = open_store) -> Sweep:
+def _sweep(data_dir: Path, place: Path, wanted: Parameters, number: int) -> Sweep:
     os.sync()
-    feed, ages = _feed(data_dir, place / "tables", wanted, number, opener), Ages()
+    feed, ages = _feed(data_dir, place / "tables", wanted, number), Ages()
     ended = feed.go_on(watch=ages)
     say(f"sweep {number}: {wanted.tables / ended.seconds:.0f} tables/s ({ended.seconds:.1f} s)")
     return ended, ages

@@ -34,18 +34,15 @@ from tidegate.engine.ingest import Floor, IngestJob
 from tidegate.engine.journal import (
     FencedOff,
     Head,
-    Recovered,
     Snapshot,
     data_key,
     dropped_keys,
-    floor_of,
     has_journal,
-    open_journal,
-    restore,
     table_rows,
 )
 from tidegate.engine.land import LandJob, Plans, unanswered
 from tidegate.engine.plans import PlanBook
+from tidegate.engine.recovery import Recovered, floor_of, open_journal, restore
 from tidegate.engine.retention import Retention
 from tidegate.engine.rows import CONFLICT, ELSEWHERE, ERROR, FILTERED, HUNG, LANDED, LOST, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.engine.schemas import SchemaWrites, read_ddls, refuse_unknown_layouts, schema_plans

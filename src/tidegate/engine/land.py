@@ -29,7 +29,7 @@ from tidegate.sink_uri import Access
 _BYTES_PER_S = 10 << 20
 _POLL_S = 0.1
 _BYTES_IN_FLIGHT = 128 << 20
-_LANES_PER_WORKER = 8  # small puts mostly wait for the store; large ones are bounded by the bytes in flight
+LANES_PER_WORKER = 8  # small puts mostly wait for the store; large ones are bounded by the bytes in flight
 _INDEX_TRIES = 3
 
 
@@ -181,7 +181,7 @@ def land(plans: Plans, job: LandJob) -> pa.RecordBatch:
     crew.left = len(lanes)
     for lane in lanes:
         crew.lanes.put(lane)
-    threads = min(len(lanes), store.concurrency or _LANES_PER_WORKER * job.worker_count)
+    threads = min(len(lanes), store.concurrency or LANES_PER_WORKER * job.worker_count)
     crew.start(threads)
     _wait(crew, lanes, threads)
     # A lane given up may still write into its receipts: what is returned was read before.
