@@ -156,7 +156,7 @@ def load_settings(
         csv=CsvOptions(**_part(chosen, "csv."), terminator=settings.terminator),
         canal=CanalOptions(**_part(chosen, "canal."), terminator=settings.terminator),
         rules=_rules(_part(chosen, "rules."), settings.case_sensitive),
-        access=access,
+        access=replace(access, parts_at_once=settings.flush_concurrency),
     )
     _check(settings)
     idle = list(dict.fromkeys(name for layer in layers for name in layer.idle))

@@ -23,6 +23,7 @@ class Access:
     """How a remote store is reached: keys of the sink URI with their values. Holds secrets, so it is never printed."""
 
     keys: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    parts_at_once: int = 1  # of a file that is uploaded in parts
 
     def get(self, key: str) -> str | None:
         return next((value for name, value in self.keys if name == key), None)

@@ -25,6 +25,8 @@ TINY = {
         "put-latency": "10ms", "tables": "8", "size": "1MiB", "seconds": "4", "rate": "256KiB",
         "flush-interval": "500ms",
     },
+    "tables": {"tables": "200", "bare-tables": "50"},
+    "idle": {"known": "40,400", "active": "20", "seconds": "1", "rate": "64KiB", "flush-interval": "500ms"},
 }  # fmt: skip
 FIGURES = {
     "throughput": (
@@ -40,6 +42,11 @@ FIGURES = {
     "slow-store": (
         "peak_rss_mib", "rss_over_cap", "landed_mib_s", "ratio_to_fast_store", "others_lag_over_interval",
     ),
+    "tables": (
+        "tables", "seconds", "tables_per_s", "peak_rss_mib", "all_landed", "put_per_table", "wake_p99_ms",
+        "durable_p99_s", "ratio_to_bare",
+    ),
+    "idle": ("batch_ms_ratio_400_to_40", "start_s_400"),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,13 +17,25 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.bench import BENCHMARKS, encode, hot_table, run_bench, slow_store, throughput, wake
+from tidegate.bench import (
+    BENCHMARKS,
+    encode,
+    hot_table,
+    idle,
+    plot,
+    run_bench,
+    slow_store,
+    soak,
+    tables,
+    throughput,
+    wake,
+)
 from tidegate.bench.feed import Ended, Feed
 from tidegate.bench.figures import MIB, mib_s, percentile, read_parameters
 from tidegate.bench.memory import CpuMeter, MemorySampler, process_tree, ram_tier_bytes, tree_bytes
 from tidegate.control.flush import Round
 from tidegate.engine.store import Store
-from tidegate.errors import BadSetting, TidegateError
+from tidegate.errors import BadSetting, TidegateError, UsageError
 from tidegate.events import INSERT, LAYOUT, RESOLVED, UPDATE
 from tidegate.format.csv import CsvOptions
 from tidegate.sources import open_source
@@ -379,3 +392,88 @@ def test_a_part_in_which_nothing_hung_or_a_table_never_landed_is_refused() -> No
         slow_store.check_hang(slow_store.Ages(Path("hang"), 1.0, {"sbtest7": [1.0], "sbtest1": [1.0]}), wanted)
     with pytest.raises(TidegateError, match="only 1 of 2 tables landed"):
         slow_store.check_hang(slow_store.Ages(Path("hang"), 1.0, {"sbtest7": [9.0]}), wanted)
+
+
+# -- very many tables --------------------------------------------------------------------------------------------------
+
+
+def test_the_bare_loop_makes_the_files_of_two_sweeps(tmp_path: Path) -> None:
+    tables.make_bare(tmp_path, 3)
+    files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    assert len(files) == 3 * 4
+    assert sum(path.is_dir() for path in tmp_path.rglob("*")) == 1 + 3 * 5
+    indexes = [(tmp_path / path).read_text() for path in files if path.endswith(".index")]
+    assert indexes == ["CDC00000000000000000002.csv\n"] * 3
+
+
+def test_a_sweep_over_a_slow_store_takes_the_requests_of_its_tables_one_after_the_other() -> None:
+    assert tables.sweep_s(1_000_000, 4, 0.03, 256) == pytest.approx(468.75)
+
+
+def test_each_sweep_of_the_workload_brings_every_table_two_rows() -> None:
+    wanted = tables.Parameters(tables=5)
+    for sweeps in (1, 2):
+        source = open_source(wanted.workload(sweeps))
+        end = source.latest(source.initial(), 1 << 20, frozenset())
+        rows = [batch for split in source.splits(source.initial(), end, 1) for batch in source.read(split)]
+        kinds = [kind for batch in rows for kind in batch.column("kind").to_pylist()]
+        assert (kinds.count(INSERT), kinds.count(UPDATE)) == (10, 10 * (sweeps - 1))
+
+
+def test_where_tables_land_is_an_image_or_not() -> None:
+    with pytest.raises(BadSetting, match="--image is true or false"):
+        run_bench("tables", Path("nowhere"), {"image": "maybe"})
+
+
+def test_sizes_of_known_tables_grow_and_hold_the_active_ones() -> None:
+    assert idle.Parameters().sizes == [10_000, 100_000, 1_000_000]
+    for wrong in ("1000", "2000,1000", "10,20"):
+        with pytest.raises(BadSetting, match="--known"):
+            _ = idle.Parameters(active=100, known=wrong).sizes
+
+
+def test_figures_of_idle_tables_compare_the_most_with_the_fewest() -> None:
+    found = idle.figures([idle.Size(10_000, 300.0, 100 * MIB, 2.0), idle.Size(1_000_000, 330.0, 199 * MIB, 9.0)])
+    assert found["batch_ms_ratio_1m_to_10k"] == pytest.approx(1.1)
+    assert found["bytes_per_idle_table"] == pytest.approx(99 * MIB / 990_000)
+    assert found["start_s_1m"] == 9.0
+
+
+def test_a_journal_of_known_tables_is_what_a_start_reads(tmp_path: Path) -> None:
+    settings = Feed("", tmp_path / "out", tmp_path / "spool").settings
+    (tmp_path / "out").mkdir()
+    idle.write_known(settings, 50)
+    ledger = idle.known_tables(50, 1, 2)
+    assert ledger.queues.dispatchers.size == 50
+    assert ledger.queues.name(49) == "sbtest.sbtest50"
+    assert [path.suffix for path in (tmp_path / "out" / "_tidegate" / "journal").iterdir()].count(".snapshot") == 1
+
+
+def test_memory_that_grows_after_the_warm_up_has_a_slope() -> None:
+    warm = [(float(second), second * 10 * MIB) for second in range(30)]
+    flat = [(float(second), 300 * MIB) for second in range(30, 91)]
+    assert soak.slope_per_min([*warm, *flat]) == pytest.approx(0, abs=1)
+    growing = [(float(second), 300 * MIB + second * MIB // 6) for second in range(91)]
+    assert soak.slope_per_min(growing) / MIB == pytest.approx(10, rel=0.01)
+    assert soak.slope_per_min([]) == 0
+
+
+def test_a_stall_counts_once_and_only_while_something_waits() -> None:
+    landings = soak.Landings(patience_s=6)
+    for now, landed, waits in ((0, 1, True), (5, 1, True), (7, 1, True), (9, 1, True), (10, 2, True), (17, 2, False)):
+        landings.note(now, landed, waits)
+    assert landings.stalls == 1
+    landings.note(24, 2, True)
+    landings.note(31, 2, True)
+    assert landings.stalls == 2
+
+
+def test_only_runs_of_tables_are_drawn_by_size(tmp_path: Path) -> None:
+    for name, count in (("b", 100), ("a", 10)):
+        body = {"name": "tables", "figures": dict.fromkeys(plot.PANELS, 1.0) | {"tables": count}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(body))
+    runs = plot.read_runs([str(tmp_path / "b.json"), str(tmp_path / "a.json")])
+    assert [run["tables"] for run in runs] == [10, 100]
+    (tmp_path / "wake.json").write_text('{"name": "wake", "figures": {}}')
+    with pytest.raises(UsageError, match="no figures of `tidegate bench tables`"):
+        plot.read_runs([str(tmp_path / "wake.json")])

@@ -42,6 +42,7 @@ from tidegate.settings import (
     show_size,
     size_bytes,
 )
+from tidegate.sink_uri import Access
 
 SINK = "file:///data/out"
 
@@ -627,6 +628,7 @@ def test_a_whole_changefeed_toml_works_as_it_is_with_one_warning() -> None:
         flush_interval_s=10.0,
         worker_count=8,
         flush_concurrency=4,
+        access=Access(parts_at_once=4),
         date_separator="month",
         index_digits=6,
         output_column_id=True,

@@ -3,8 +3,7 @@
 Promises beyond those of `store`: nothing is tried twice in here, since the second try of a create would find its own
 first one, and since the driver plans again what failed; no message holds a key, a token or a signed URL. A file of up
 to 64 MiB is one create-only put; a larger one goes in parts after a look whether it is there, and the journal is what
-keeps two writers from doing that at once. Conditions
-are kept by the store's server: `prepare` tries whether it does.
+keeps two writers from doing that at once. Conditions are kept by the store's server: `prepare` tries whether it does.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 _ONE_PUT_BYTES = 64 << 20
 _PART_BYTES = 8 << 20
-_PARTS_AT_ONCE = 4
 _TEMP = f"{RESERVED_PREFIX}/tmp"
 _CONNECT_S, _ANSWER_S, _REQUEST_S = 5.0, 20.0, 120.0  # 64 MiB at 10 MiB/s are sent before an answer can come
 _NO_RETRIES: RetryConfig = {"max_retries": 0}
@@ -57,7 +55,8 @@ def open_object_store(sink_uri: str, access: Access, answer_s: float = _ANSWER_S
     except (BaseError, ValueError, OSError) as exc:
         why = _scrubbed(_plain(exc).partition("\n")[0], hidden)
         raise BadSetting(f"the sink {sink_uri} cannot be opened: {why}; see docs/storage.md") from None
-    return ObjectStore(client, sink_uri, prefix, hidden, {"Storage-Class": kind} if kind else {})
+    attributes = {"Storage-Class": kind} if kind else {}
+    return ObjectStore(client, sink_uri, prefix, hidden, attributes, access.parts_at_once)
 
 
 def _client_options(access: Access, answer_s: float) -> ClientConfig:
@@ -142,9 +141,16 @@ class ObjectStore:
     concurrency: int | None = None
 
     def __init__(
-        self, client: _Client, sink_uri: str, prefix: str, hidden: tuple[str, ...], attributes: dict[str, str]
+        self,
+        client: _Client,
+        sink_uri: str,
+        prefix: str,
+        hidden: tuple[str, ...],
+        attributes: dict[str, str],
+        parts_at_once: int,
     ) -> None:
         self._client, self._sink_uri, self._hidden, self._attributes = client, sink_uri, hidden, attributes
+        self._parts_at_once = parts_at_once
         self._prefix = f"{prefix}/" if prefix else ""
         self._scheme = urlsplit(sink_uri).scheme
 
@@ -215,9 +221,9 @@ class ObjectStore:
 
         def parts() -> Iterator[bytearray]:
             for part in _parts(head, slices, _PART_BYTES):
-                beat(_PARTS_AT_ONCE * _PART_BYTES)
+                beat(self._parts_at_once * _PART_BYTES)
                 yield part
-            beat(_PARTS_AT_ONCE * _PART_BYTES)  # for those that are still on their way
+            beat(self._parts_at_once * _PART_BYTES)  # for those that are still on their way
 
         with self._sorted_errors(path):
             obstore.put(
@@ -227,7 +233,7 @@ class ObjectStore:
                 attributes=self._attributes,
                 use_multipart=True,
                 chunk_size=_PART_BYTES,
-                max_concurrency=_PARTS_AT_ONCE,
+                max_concurrency=self._parts_at_once,
             )
 
     def _check_same(self, path: str, head: bytes, slices: Sequence[Slice], size: int, beat: Beat) -> None:
