@@ -182,3 +182,15 @@ def test_keys_that_are_removed_and_come_back_never_share_a_number(steps: list[tu
         assert max(model.values(), default=0) <= 20, "numbers are given again"
         everything = np.arange(21)
         assert keys.find(everything, np.zeros(21, np.int64)).tolist() == [model.get(n, -1) for n in range(21)]
+
+
+def test_tables_that_come_and_go_leave_eight_bytes_each(tmp_path: Path, clock: FakeClock) -> None:
+    changefeed = opened(MemoryStore(), tmp_path, clock)
+    queues = changefeed.ledger.queues
+    for batch in range(1, 13):
+        land(changefeed, batch, range(batch * 10, batch * 10 + 10), clock)
+        clock.advance(2 * TTL_S)
+    changefeed.write_progress()
+    assert len(queues.known()) <= 20, "those of the last rounds, and the table trigger"
+    assert queues.dispatchers.size <= 40, "numbers are given again"
+    assert queues.dropped.nbytes == 8 * len(queues.dropped) >= 8 * 100

@@ -521,8 +521,9 @@ class Ledger:
     def expire(self, now: float) -> int:
         """Give up the state of tables that got no change for so long; returns how many. Visits only those due."""
         ds, lanes, gone = self.queues.dispatchers, self.queues.lanes, 0
-        if self.shared_lanes or self.blocking.blocks:  # several tables would lose one lane; a DDL may need any
+        if self.shared_lanes:  # several tables would lose one lane
             return 0
+        concerned = [block.members for block in self.blocking.blocks.values()]
         while self._wheel and self._wheel[0][0] <= now:
             _, numbers = self._wheel.popleft()
             numbers = numbers[ds.wheeled[numbers] & (ds.table_id[numbers] > 0)]
@@ -530,6 +531,7 @@ class Ledger:
             idle = (ds.head[numbers] < 0) & (ds.flying[numbers] == 0) & ~lanes.busy[lane] & ~lanes.owed[lane]
             idle &= (ds.used[numbers] + self.limits.state_ttl_s <= now) & ~lanes.look[lane]
             idle &= ds.durable_ts[numbers] <= self.progress.checkpoint_ts
+            idle &= ~np.isin(numbers, np.concatenate(concerned)) if concerned else True
             self.queues.drop(numbers[idle])
             gone += int(idle.sum())
             if (~idle).any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import Any
 
 NAMED = 20
 USD_PER_REQUEST = 5e-6
@@ -59,6 +60,11 @@ class Status:
     error: str | None
 
 
+def _recent() -> deque[Any]:
+    """The last ones: a changefeed runs for months."""
+    return deque(maxlen=100_000)
+
+
 @dataclass
 class Totals:
     rows_accepted: int = 0
@@ -67,7 +73,7 @@ class Totals:
     bytes_landed: int = 0
     duplicates: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    size_flushed: list[int] = field(default_factory=list)
-    file_sizes: list[int] = field(default_factory=list)
-    wakes_s: list[float] = field(default_factory=list)
-    drains_s: list[float] = field(default_factory=list)
+    size_flushed: deque[int] = field(default_factory=_recent)
+    file_sizes: deque[int] = field(default_factory=_recent)
+    wakes_s: deque[float] = field(default_factory=_recent)
+    drains_s: deque[float] = field(default_factory=_recent)
