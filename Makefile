@@ -28,11 +28,13 @@ check: setup ## ruff and mypy --strict
 	@$(BIN)/ruff format --check src tests examples
 	@$(BIN)/mypy
 
-test: servers ## all tests (and the checks before them), in two halves side by side
+test: servers ## all tests (and the checks before them), in three parts side by side
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/pytest -q tests/e2e tests/unit >$(VENV)/tests.log 2>&1 & other=$$!; \
-	  $(BIN)/pytest -q tests/spark; first=$$?; \
-	  wait $$other; second=$$?; cat $(VENV)/tests.log; exit $$((first || second))
+	@$(BIN)/pytest -q -p no:cacheprovider tests/e2e tests/spark/test_bench_small.py >$(VENV)/processes.log 2>&1 & processes=$$!; \
+	  $(BIN)/pytest -q -p no:cacheprovider tests/unit >$(VENV)/unit.log 2>&1 & unit=$$!; \
+	  $(BIN)/pytest -q -p no:cacheprovider tests/spark --ignore tests/spark/test_bench_small.py; failed=$$?; \
+	  wait $$unit || failed=1; cat $(VENV)/unit.log; \
+	  wait $$processes || failed=1; cat $(VENV)/processes.log; exit $$failed
 
 test-unit: servers ## the tests without Spark, in seconds
 	@$(BIN)/pytest -q tests/unit

@@ -29,6 +29,7 @@ Slice = tuple[str, int, int]  # spool segment, offset, length
 Beat = Callable[[int], None]  # called before each operation with its bytes: progress, and the place to be cancelled
 
 _STEP_BYTES = 8 << 20
+_SMALL_BYTES = 16 << 10
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTDIR, errno.EISDIR}
 _NO_RANGE_COPY = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
@@ -145,19 +146,27 @@ class FileStore:
             _write_new(temp, data)
             if not tag:
                 return self._link(temp, path)
-            with open(self._lock, "wb") as lock:  # whoever is paused in here keeps the others out until it is ended
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with self._alone():
                 found = self.get_tagged(path)
                 if found is None or found[1] != tag:
                     return False
                 os.replace(temp, self._path(path))
                 return True
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Whoever is paused in here keeps the others out until it is ended."""
+        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
     def get(self, path: str) -> bytes | None:
         with _sorted_errors(path):
             try:
-                with open(self._path(path), "rb", buffering=0) as file:
-                    return file.read()
+                return _read(self._path(path))
             except FileNotFoundError:
                 return None
 
@@ -309,6 +318,19 @@ def _created(path: str) -> Iterator[int]:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         yield file
+    finally:
+        os.close(file)
+
+
+def _read(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        if len(data := os.read(file, _SMALL_BYTES)) < _SMALL_BYTES:
+            return data
+        pieces = [data]
+        while data := os.read(file, _STEP_BYTES):
+            pieces.append(data)
+        return b"".join(pieces)
     finally:
         os.close(file)
 

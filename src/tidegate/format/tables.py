@@ -12,7 +12,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from decimal import Decimal
 from functools import cached_property
@@ -161,18 +161,18 @@ class Layout:
 
     def listed(self, output_column_id: bool) -> _Json:
         """The columns as a schema file lists them; made once, since a million tables may share them."""
-        return self._kept("listed", self.columns, output_column_id)
+        return self._kept("as they are", output_column_id, lambda columns: columns)
 
     def listed_by_name(self, output_column_id: bool) -> _Json:
         """The same in the order of their names."""
-        by_name = sorted(self.columns, key=lambda column: column.name.encode("utf-8", "surrogateescape"))
-        return self._kept("by name", by_name, output_column_id)
+        return self._kept("by name", output_column_id, _by_name)
 
-    def _kept(self, order: str, columns: Sequence[Column], output_column_id: bool) -> _Json:
-        if (order, output_column_id) not in self._texts:
-            objects = [_column_object(column, output_column_id) for column in columns]
-            self._texts[order, output_column_id] = _Json(_go_json(objects, "\n    "))
-        return self._texts[order, output_column_id]
+    def _kept(self, name: str, output_column_id: bool, order: Callable[[Sequence[Column]], Sequence[Column]]) -> _Json:
+        key = (name, output_column_id)
+        if key not in self._texts:
+            objects = [_column_object(column, output_column_id) for column in order(self.columns)]
+            self._texts[key] = _Json(_go_json(objects, "\n    "))
+        return self._texts[key]
 
     @cached_property
     def _texts(self) -> dict[tuple[str, bool], _Json]:
@@ -227,6 +227,10 @@ def schema_checksum(schema: str, table: str, layout: Layout | None, output_colum
         "TableColumnsTotal": len(layout.columns) if layout else 0,
     }
     return zlib.crc32(_go_json(shape).encode())
+
+
+def _by_name(columns: Sequence[Column]) -> list[Column]:
+    return sorted(columns, key=lambda column: column.name.encode("utf-8", "surrogateescape"))
 
 
 def _column_object(column: Column, output_column_id: bool) -> dict[str, object]:
@@ -309,6 +313,8 @@ def _go_json(value: object, indent: str = "\n") -> str:
             return _go_string(value)
         case float():
             return _go_float(value)
+        case int() if not isinstance(value, bool):
+            return str(value)
         case _:
             return json.dumps(value)
 
