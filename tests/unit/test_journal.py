@@ -354,7 +354,6 @@ def test_where_partitions_share_a_lane_no_number_is_left_out(tmp_path: Path) -> 
     assert len(lines["shop.t"]) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="a file of another partition of the same size is taken for the missing one")
 def test_where_partitions_share_a_lane_a_file_is_not_taken_for_that_of_another_partition(tmp_path: Path) -> None:
     def row(partition: int) -> list[dict[str, Any]]:
         names = {"table_name": "t", "logical_table_id": 9}

@@ -240,9 +240,11 @@ def _look_for(store: Store, options: paths.PathOptions, files: list[dict[str, An
     blocked = False
     for number in sorted({file["number"] for file in files}):
         size = store.size(paths.data_path(key, number, options))
-        # All plans of a number begin at the same change, so one of the same size is the same file. If none has it,
+        # All plans of a number begin at the same change, so one of the same size is the same file (where partitions
+        # share a lane, they need not; then the last plan is it, for nobody else was alive). If none has the size,
         # something else is in the way: the lane runs into it when it lands, and its table is named then.
-        match = next((file for file in files if file["number"] == number and file["bytes"] == size), None)
+        alike = (file for file in files if file["number"] == number and file["bytes"] == size)
+        match = max(alike, key=lambda file: int(file["plan"]), default=None)
         if match is None:
             blocked = size is not None
             break
