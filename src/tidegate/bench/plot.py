@@ -52,8 +52,15 @@ def _panel(axis: Any, tables: list[float], values: list[float], title: str) -> N
     axis.set_title(title, fontsize=10)
     axis.set_xlabel("tables")
     axis.grid(True, which="both", alpha=0.3)
+    axis.margins(0.15)
     for at, value in zip(tables, values, strict=True):
-        axis.annotate(f"{value:,.3g}", (at, value), textcoords="offset points", xytext=(4, 6), fontsize=8)
+        axis.annotate(
+            f"{value:,.0f}" if value >= 100 else f"{value:.3g}",
+            (at, value),
+            textcoords="offset points",
+            xytext=(4, 6),
+            fontsize=8,
+        )
 
 
 def main(words: Sequence[str]) -> int:

@@ -53,6 +53,7 @@ _ROW_BYTES = 222
 _TABLE_BYTES, _SPARE_BYTES = 48 << 10, 2 << 30  # of an image: nine blocks of 4 KiB a table, and its inodes
 _TABLE_INODES = 12
 _WARM_TABLES = 200
+_MEMORY_EVERY_S = 2.0  # a look at all processes takes a tenth of a second
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
         bare = _bare(place / "bare", few)
         say(f"bare loop: {bare:.0f} tables/s; warming up")
         _feed(data_dir, place / "warm-up", Parameters(tables=_WARM_TABLES), 1).go_on()
-        with MemorySampler(ram_tiers=_feed(data_dir, place / "tables", wanted, 1).ram_tier) as memory:
+        ram_tier = _feed(data_dir, place / "tables", wanted, 1).ram_tier
+        with MemorySampler(ram_tiers=ram_tier, every_s=_MEMORY_EVERY_S) as memory:
             sweeps = [_sweep(data_dir, place, wanted, number) for number in (1, 2)]
         say("checking what landed")
         started = time.monotonic()

@@ -99,10 +99,10 @@ def open_store(sink_uri: str, access: Access = NO_ACCESS) -> Store:
 
 
 class FileStore:
-    concurrency: int | None = 2  # more threads take longer for small files: they wait for each other in the interpreter
+    concurrency: int | None = 4
 
     def __init__(self, root: Path) -> None:
-        self._root = str(root)
+        self._root = os.path.abspath(root)
         self._temp = f"{self._root}/{RESERVED_PREFIX}/tmp"
         self._lock = f"{self._root}/{RESERVED_PREFIX}/lock"
         self._name, self._names = uuid.uuid4().hex, itertools.count()  # of temporary files
@@ -138,7 +138,7 @@ class FileStore:
             try:
                 os.replace(temp, target)
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(target), exist_ok=True)
+                _make_folder(os.path.dirname(target))
                 os.replace(temp, target)
 
     def swap(self, path: str, data: bytes, tag: str) -> bool:
@@ -243,7 +243,7 @@ class FileStore:
             try:
                 os.link(temp, target)
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(target), exist_ok=True)
+                _make_folder(os.path.dirname(target))
                 os.link(temp, target)  # fails again if `temp` is what is missing: another process has cleaned up
         except FileExistsError:
             return False
@@ -306,6 +306,19 @@ def _size(path: str) -> int | None:
         return os.stat(path).st_size
     except FileNotFoundError:
         return None
+
+
+def _make_folder(path: str) -> None:
+    """With those above it, and without a look whether they are there: a new table's are not."""
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    except FileNotFoundError:
+        _make_folder(os.path.dirname(path))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
 
 
 def _unlink(path: str) -> None:
