@@ -277,7 +277,8 @@ def test_a_broken_metadata_is_refused(text: str) -> None:
 
 # Laws ---------------------------------------------------------------------------------------------------------------
 
-names = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1).filter(
+# Each character takes up to twelve bytes where a name is not fit for a path, and a level has at most 255.
+names = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=18).filter(
     lambda name: name not in (".", "..", RESERVED_PREFIX)
 )
 ids = st.integers(0, 2**63 - 1)
