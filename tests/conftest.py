@@ -25,10 +25,15 @@ from email.utils import formatdate
 from pathlib import Path
 from urllib.parse import urlencode
 
+import hypothesis
 import pytest
 
 from tidegate.engine.store import Store, open_store
 from tidegate.settings import load_settings
+
+# Machines under test are busy ones: a law that holds is not broken by a slow example.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 _ROOT = Path(__file__).parents[1]
 _AZURITE = "node_modules/azurite/dist/src/blob/main.js"

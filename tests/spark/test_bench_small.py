@@ -26,7 +26,6 @@ TINY = {
         "flush-interval": "500ms",
     },
     "tables": {"tables": "200", "bare-tables": "50"},
-    "idle": {"known": "40,400", "active": "20", "seconds": "1", "rate": "64KiB", "flush-interval": "500ms"},
 }  # fmt: skip
 FIGURES = {
     "throughput": (
@@ -46,7 +45,6 @@ FIGURES = {
         "tables", "seconds", "tables_per_s", "peak_rss_mib", "all_landed", "put_per_table", "wake_p99_ms",
         "durable_p99_s", "ratio_to_bare",
     ),
-    "idle": ("batch_ms_ratio_400_to_40", "start_s_400"),
 }  # fmt: skip
 
 
@@ -70,17 +68,3 @@ def test_a_benchmark_fails_when_its_output_is_altered(spark: SparkSession, tmp_p
     data.write_bytes(data.read_bytes().replace(b"0", b"1", 1))
     with pytest.raises(VerifyError):
         feed.check()
-
-
-def test_a_changefeed_that_is_killed_twice_loses_and_doubles_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few = {"kills": "2", "points": "data-before-index,adoption", "seconds": "1", "tables": "3", "rate": "128KiB"}
-    figures = run_bench("recovery", tmp_path, few)
-    faults = ("lost", "doubled", "reordered", "altered", "schema_after_data", "broken_indexes", "verify_faults")
-    assert {key: figures[key] for key in faults} == dict.fromkeys(faults, 0)
-    assert figures["kills"] == 2
-    assert float(figures["restart_p50_s"]) > 0
-    assert int(figures["rows"]) > 0
-    assert "kill 2 of 2" in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == []
