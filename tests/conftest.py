@@ -31,9 +31,10 @@ import pytest
 from tidegate.engine.store import Store, open_store
 from tidegate.settings import load_settings
 
-# Machines under test are busy ones: a law that holds is not broken by a slow example.
-hypothesis.settings.register_profile("tests", deadline=None)
-hypothesis.settings.load_profile("tests")
+# A busy machine breaks no law by a slow example. HYPOTHESIS_PROFILE=long looks further.
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
 _ROOT = Path(__file__).parents[1]
 _AZURITE = "node_modules/azurite/dist/src/blob/main.js"

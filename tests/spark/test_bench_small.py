@@ -21,10 +21,6 @@ TINY = {
         "tuned-seconds": "1", "noop-seconds": "0.5", "spool-size": "20MiB",
     },
     "hot-table": {"txn-rows": "500", "transactions": "8", "warm-transactions": "2", "file-size": "512KiB"},
-    "slow-store": {
-        "put-latency": "10ms", "tables": "8", "size": "1MiB", "seconds": "4", "rate": "256KiB",
-        "flush-interval": "500ms",
-    },
     "tables": {"tables": "200", "bare-tables": "50"},
 }  # fmt: skip
 FIGURES = {
@@ -37,9 +33,6 @@ FIGURES = {
     ),
     "hot-table": (
         "landed_mib_s", "landed_mib_s_per_table", "landed_mib_s_global", "cores_used_per_table", "cores_used_global",
-    ),
-    "slow-store": (
-        "peak_rss_mib", "rss_over_cap", "landed_mib_s", "ratio_to_fast_store", "others_lag_over_interval",
     ),
     "tables": (
         "tables", "seconds", "tables_per_s", "peak_rss_mib", "all_landed", "put_per_table", "wake_p99_ms",

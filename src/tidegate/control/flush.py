@@ -44,6 +44,7 @@ _AGE_LEAD = (
 _CLOSING_PAUSE_S = 1.0
 _TABLE_REQUESTS = 3  # of a landing with one file: data, index read and put
 _SCHEMA_REQUESTS = 2
+_LONG_ROUND = 4
 _SAVED_S = 2.0  # for so long unspent requests are kept
 _UNBUDGETED = ("ddl", "close")
 
@@ -452,7 +453,10 @@ class Planner:
     def _capped(self, ready: Numbers, reason: str) -> tuple[Numbers, str]:
         """As many dispatchers as the caps and the measured speed allow, at least one."""
         limits, most_bytes = self.limits, self._most_bytes()
-        most_files = min(limits.round_tables, max(64, int(self.files_per_s * limits.round_seconds)))
+        paced = self.files_per_s * limits.round_seconds
+        # With so many due, all wait for rounds to come anyway: fewer and longer ones cost less between them.
+        paced *= _LONG_ROUND if len(ready) > _LONG_ROUND * paced else 1
+        most_files = min(limits.round_tables, max(64, int(paced)))
         within = np.cumsum(self.queues.dispatchers.bytes[ready]) <= most_bytes
         count = max(1, min(int(within.sum()), most_files))
         if count < len(ready) and reason in ("interval", "delay", "close"):
