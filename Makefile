@@ -30,9 +30,9 @@ check: setup ## ruff and mypy --strict
 
 test: servers ## all tests (and the checks before them), in three parts side by side
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/pytest -q -p no:cacheprovider tests/e2e tests/spark/test_bench_small.py >$(VENV)/processes.log 2>&1 & processes=$$!; \
+	@$(BIN)/pytest -q -p no:cacheprovider tests/e2e >$(VENV)/processes.log 2>&1 & processes=$$!; \
 	  $(BIN)/pytest -q -p no:cacheprovider tests/unit >$(VENV)/unit.log 2>&1 & unit=$$!; \
-	  $(BIN)/pytest -q -p no:cacheprovider tests/spark --ignore tests/spark/test_bench_small.py; failed=$$?; \
+	  $(BIN)/pytest -q -p no:cacheprovider tests/spark; failed=$$?; \
 	  wait $$unit || failed=1; cat $(VENV)/unit.log; \
 	  wait $$processes || failed=1; cat $(VENV)/processes.log; exit $$failed
 
