@@ -19,7 +19,6 @@ What a store can be told to do with a call:
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -38,7 +37,7 @@ from tidegate.engine.clock import Clock
 from tidegate.engine.ingest import ingest
 from tidegate.engine.land import LandJob, Plans, land
 from tidegate.engine.rows import ITEMS
-from tidegate.engine.store import Beat, FileStore, Slice, Store
+from tidegate.engine.store import Beat, FileStore, Slice, Store, content_tag
 from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
 from tidegate.events import EVENTS, INSERT, LAYOUT, RESOLVED, tso
 from tidegate.format.csv import CsvOptions
@@ -74,6 +73,15 @@ class FakeClock:
             raise BadSetting(f"a clock cannot be advanced by {seconds} s")
         self._steady += seconds
         self._wall += timedelta(seconds=seconds)
+
+
+def until(condition: Callable[[], bool], seconds: float = 240.0) -> None:
+    """Wait for a state of what runs in other threads or processes; a test's own time-out, not a measurement."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"it did not happen within {seconds:g} s")
+        time.sleep(0.05)
 
 
 # -- stores ----------------------------------------------------------------------------------------------------------
@@ -138,7 +146,7 @@ class MemoryStore:
         def act() -> bool:
             with self._lock:
                 found = self.objects.get(path)
-                if (_tag(found) if found is not None else "") != tag:
+                if (content_tag(found) if found is not None else "") != tag:
                     return False
                 self.objects[path] = data
                 return True
@@ -150,7 +158,7 @@ class MemoryStore:
 
     def get_tagged(self, path: str) -> tuple[bytes, str] | None:
         found = self.get(path)
-        return (found, _tag(found)) if found is not None else None
+        return (found, content_tag(found)) if found is not None else None
 
     def modified(self, path: str) -> float | None:
         return self._read("modified", path, lambda: time.time() if path in self.objects else None)
@@ -307,10 +315,6 @@ def _text(file: Path) -> str:
         return file.read_text()
     except FileNotFoundError:
         return ""
-
-
-def _tag(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _read_slice(piece: Slice, beat: Beat) -> bytes:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+
+from tidegate.settings import Settings, load_settings
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +31,14 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Callable[..., Settings]:
+    """Settings of a changefeed with small files, into a directory unless a sink is given."""
+
+    def settings(sink: str = "", **options: Any) -> Settings:
+        options = {"spool_dir": str(tmp_path / "spool"), "flush_interval": "1s", "file_size": "64KiB", **options}
+        return load_settings(sink or f"file://{tmp_path}/out", None, options)
+
+    return settings

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tidegate.engine.pipeline import Handle, start_source
 from tidegate.engine.store import open_store
-from tidegate.settings import Settings, load_settings
+from tidegate.settings import Settings
+from tidegate.testing import until
 from tidegate.verify import verify
 
 ENDLESS = "workload://sysbench?tables=4&rows=2000&txn-rows=7&batch=64KiB&rate=2MiB"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Callable[..., Settings]:
-    def settings(sink: str = "", **options: Any) -> Settings:
-        options = {"spool_dir": str(tmp_path / "spool"), "flush_interval": "1s", "file_size": "64KiB", **options}
-        return load_settings(sink or f"file://{tmp_path}/out", None, options)
-
-    return settings
-
-
-def until(condition: Callable[[], bool], seconds: float = 180.0) -> None:
-    """Wait for a state of the running changefeed; a test's own time-out, not a measurement."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def finished(handle: Handle, settings: Settings) -> None:

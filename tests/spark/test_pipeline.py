@@ -21,7 +21,7 @@ from tidegate.format.layout import parse_metadata
 from tidegate.settings import load_settings
 from tidegate.sources import open_source
 from tidegate.sources.parquet import write_events
-from tidegate.testing import FaultyFileStore
+from tidegate.testing import FaultyFileStore, until
 from tidegate.verify import Report, verify
 
 SMALL = "workload://sysbench?tables=4&rows=2000&txn-rows=7&batch=32KiB&events=20000"
@@ -29,25 +29,8 @@ FIRST_CHANGE_TS = tso(1767225600000)  # the workload's epoch
 ENDLESS = "workload://sysbench?tables=4&rows=2000&txn-rows=7&batch=64KiB&rate=2MiB"
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Callable[..., Any]:
-    def settings(**options: Any) -> Any:
-        options = {"spool_dir": str(tmp_path / "spool"), "flush_interval": "1s", "file_size": "64KiB", **options}
-        return load_settings(f"file://{tmp_path}/out", None, options)
-
-    return settings
-
-
 def checked(source: str, settings: Any) -> Report:
     return verify(source, settings, FileStore(Path(settings.sink_uri.removeprefix("file://"))))
-
-
-def until(condition: Callable[[], bool], seconds: float = 240.0) -> None:
-    """Wait for a state of the running changefeed; a test's own time-out, not a measurement."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def stopped(handle: Handle) -> None:

@@ -239,8 +239,6 @@ def test_each_piece_announces_itself_and_a_cancelled_create_leaves_nothing(store
 
 
 def test_a_lost_segment_is_named_and_nothing_is_created(store: Store, tmp_path: Path) -> None:
-    if isinstance(store, MemoryStore):
-        pytest.skip("the store in memory takes what a segment holds")
     with pytest.raises(SpoolLost, match=r"gone\.seg"):
         store.create(PATH, b"", [(str(tmp_path / "gone.seg"), 0, 4)], ignore)
     with pytest.raises(SpoolLost, match="ends 6 bytes too early"):

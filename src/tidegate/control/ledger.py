@@ -363,7 +363,7 @@ class Ledger:
         elsewhere: Mapping[int, tuple[int, int]] = _NOWHERE,
         hung: NDArray[np.bool_] | None = None,
     ) -> Durable:
-        """A round has answered: what landed is durable; what did not is planned again, what hung alone.
+        """A round has answered: what landed is durable; what did not is planned again, what hung apart.
 
         `elsewhere` says by lane under which version a schema file with the same columns stands, and the number of the
         last data file there.

@@ -131,11 +131,10 @@ class Changefeed:
             state_ttl_s=s.state_ttl_s,
         )
         # Looked at before anything is written: a refused sink stays as it is.
-        is_new = not has_journal(self.store)
-        foreign = is_new and self._is_foreign()
-        is_new &= not foreign
-        # What `metadata` says, not the journal: a crash may lie between the two, or another writer.
         metadata = self.store.get(METADATA)
+        has_none = not has_journal(self.store)
+        foreign = has_none and self._is_foreign(metadata is not None)
+        # What `metadata` says, not the journal: a crash may lie between the two, or another writer.
         said = metadata.decode(errors="replace") if metadata is not None else metadata_text(0)
         self._written_checkpoint = parse_metadata(said) if foreign else _checkpoint_in(said)
         self.store.prepare()
@@ -144,7 +143,7 @@ class Changefeed:
             self.store, self.paths, shape(s), foreign, written_ts=self._written_checkpoint
         )
         self.retention = Retention(self.store, s, self.clock, self.metrics)
-        if is_new:
+        if has_none and not foreign:
             self.retention.begin_empty()
         for files in (*found.tables, found.orphans):
             self._note_directories(files)
@@ -194,19 +193,16 @@ class Changefeed:
         log.warning("split-spans stays %d for this run: the last one ended in the middle of a table", found.spans)
         return found.spans
 
-    def _is_foreign(self) -> bool:
+    def _is_foreign(self, has_metadata: bool) -> bool:
         """Whether somebody wrote here in TiCDC's layout; what has another layout is refused."""
         others = (path for path, _ in self.store.list("") if not path.startswith(f"{RESERVED_PREFIX}/"))
         found = list(islice(others, _LOOKED_AT))
-        if found and not any(_is_ticdc(path, self.paths) for path in (*found, *self._metadata())):
+        if found and not has_metadata and not any(_is_ticdc(path, self.paths) for path in found):
             raise StoreRefused(
                 f"the sink {self.settings.sink_uri} is not empty ({found[0]}) and holds nothing of TiCDC's layout; "
                 "give another prefix"
             )
         return bool(found)
-
-    def _metadata(self) -> list[str]:
-        return [METADATA] if self.store.size(METADATA) is not None else []
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -573,9 +569,7 @@ class Changefeed:
     def _run_land(self, plans: Plans, job: LandJob) -> pa.Table:
         try:
             return self.run_land(plans, job)
-        except (
-            Exception
-        ) as exc:  # its worker was killed more often than Spark tries again, or Spark itself is in trouble
+        except Exception as exc:  # its worker was killed too often, or Spark itself is in trouble
             return unanswered(plans, f"the landing was lost: {first_line(exc)}")
 
     def _move(self, move: Move) -> None:
@@ -904,7 +898,7 @@ def _checkpoint_in(metadata: str) -> int:
 
 
 def _is_ticdc(path: str, options: PathOptions) -> bool:
-    return path == METADATA or is_schema_path(path) or parse_index_path(path, options) is not None
+    return is_schema_path(path) or parse_index_path(path, options) is not None
 
 
 def first_line(error: BaseException) -> str:
