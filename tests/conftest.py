@@ -32,7 +32,7 @@ from tidegate.engine.store import Store, open_store
 from tidegate.settings import load_settings
 
 # A busy machine breaks no law by a slow example. HYPOTHESIS_PROFILE=long looks further.
-hypothesis.settings.register_profile("tests", deadline=None, max_examples=30)
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=30, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.control.flush import Limits, Round
@@ -101,7 +101,6 @@ def test_a_retry_is_paid_for_too() -> None:
     assert feed.planner._requests < before + 30 * 1.5
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     budget=st.integers(3, 200),
     count=st.integers(1, 300),

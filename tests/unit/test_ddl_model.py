@@ -495,7 +495,7 @@ TestDdlModel = DdlMachine.TestCase
 TestDdlModel.settings = settings(
     deadline=None,
     print_blob=True,
-    max_examples=100,
+    max_examples=3 * settings().max_examples,
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -495,6 +495,15 @@ def test_in_a_shared_lane_an_older_version_of_any_partition_lands_first() -> Non
     assert (f.tables(new), new.version.tolist(), new.number.tolist()) == ([12], [2], [1])
 
 
+def test_a_partition_that_waits_for_its_turn_in_a_shared_lane_is_not_stuck() -> None:
+    f = Feed(Ledger(SMALL, shared_lanes=True))
+    f.accept(*(Chunk(table, 1_000, logical=10) for table in (11, 12)))
+    planner, both = f.ledger.planner, np.arange(2)
+    assert planner.stuck(both).tolist() == [], "one after the other they land"
+    f.must_plan(0.0)
+    assert planner.stuck(both).tolist() == [0, 1], "the lane is busy, and the first holds nothing more"
+
+
 def test_a_lane_that_would_go_back_to_an_older_version_stops() -> None:
     f = Feed(Ledger(SMALL, shared_lanes=True))
     f.accept(Chunk(12, 1_000, logical=10, version=2))

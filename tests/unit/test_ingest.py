@@ -99,7 +99,7 @@ def micro_batches(draw: st.DrawFn) -> list[list[Row]]:
 
 
 @given(batches=micro_batches(), chunk_bytes=st.sampled_from([1, 40, 100, 10_000]), file_size=st.sampled_from([60, 400]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 def test_order_is_kept_per_table_for_any_interleaving(
     batches: list[list[Row]], chunk_bytes: int, file_size: int
 ) -> None:
@@ -262,7 +262,7 @@ def test_more_than_the_allowance_fails_with_the_name_of_the_sources_limit(tmp_pa
     rows=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=30),
     durable=st.lists(st.tuples(st.integers(0, 29), st.integers(-1, 1)), min_size=1, max_size=5),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 def test_the_floor_drops_exactly_what_is_durable(rows: list[tuple[int, int]], durable: list[tuple[int, int]]) -> None:
     changes = [change(table, START_TS + ts, seq) for seq, (table, ts) in enumerate(sorted(rows, key=lambda r: r[1]))]
     marks: dict[int, tuple[int, int]] = {}

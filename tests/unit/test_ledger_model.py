@@ -455,9 +455,8 @@ def _row(item: Item, batch: int, ends: Counter[str]) -> dict[str, object]:
 TestLedgerModel = LedgerMachine.TestCase
 TestLedgerModel.settings = settings(
     deadline=None,
-    derandomize=False,
     print_blob=True,
-    max_examples=60,
+    max_examples=3 * settings().max_examples,
     stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -611,7 +611,7 @@ def right_sink() -> Iterator[Sink]:
         yield build(Path(root), ENDLESS, {"at": 4})
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=4 * hypothesis_settings().max_examples)
 @given(table=st.integers(0, 2), number=st.integers(1, 5), mutate=mutations())
 def test_any_change_of_the_rows_of_a_file_is_found(
     right_sink: Sink, table: int, number: int, mutate: Callable[[Rows], Rows]

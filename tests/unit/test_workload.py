@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadSetting
@@ -72,7 +72,6 @@ uris = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     uri=uris,
     ordering=st.sampled_from(["per-table", "global"]),
@@ -111,7 +110,6 @@ def test_any_cut_into_batches_and_splits_gives_the_same_rows_and_never_resolves_
     assert all(row["commit_ts"] <= mark for rows in got.values() for row in rows), "the end counts as resolved"
 
 
-@settings(max_examples=30, deadline=None)
 @given(uri=uris)
 def test_a_table_is_in_order_and_its_transactions_commit_one_after_the_other(uri: str) -> None:
     txn_rows = parse_workload(uri.partition("?")[2]).txn_rows
@@ -123,7 +121,6 @@ def test_a_table_is_in_order_and_its_transactions_commit_one_after_the_other(uri
         assert all(row["start_ts"] < row["commit_ts"] for row in rows)
 
 
-@settings(max_examples=40, deadline=None)
 @given(uri=uris.filter(lambda uri: "0:0:1" not in uri and "1:5:3" not in uri and "prepare=true" in uri))
 def test_before_is_what_the_row_was_and_deletes_find_their_row(uri: str) -> None:
     for rows in everything(uri).values():

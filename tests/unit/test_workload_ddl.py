@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadSetting
@@ -146,7 +146,6 @@ uris = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     uri=uris,
     ordering=st.sampled_from(["per-table", "global"]),
@@ -204,7 +203,6 @@ def test_any_cut_gives_the_same_rows_and_ddls_and_keeps_the_laws_of_marks_held_p
     assert all(stamps == sorted(stamps) for stamps in per_table.values())
 
 
-@settings(max_examples=40, deadline=None)
 @given(uri=uris)
 def test_rows_agree_with_a_catalogue_to_which_the_ddls_are_applied_one_after_the_other(uri: str) -> None:
     everything = whole(uri)
@@ -226,7 +224,6 @@ def test_rows_agree_with_a_catalogue_to_which_the_ddls_are_applied_one_after_the
         assert row["logical_table_id"] == row["table_id"]
 
 
-@settings(max_examples=40, deadline=None)
 @given(uri=uris)
 def test_apart_from_identity_and_added_columns_the_rows_are_those_of_the_workload_without_ddl(uri: str) -> None:
     plain = whole_without_ddl(uri)
@@ -248,7 +245,6 @@ def shown(row: Row) -> tuple[Any, ...]:
     return row["kind"], row["seq"], *(row[image] and row[image][:4] for image in ("after", "before"))
 
 
-@settings(max_examples=20, deadline=None)
 @given(uri=uris)
 def test_ddls_fall_on_the_first_boundary_not_before_their_time_and_in_front_of_its_rows(uri: str) -> None:
     everything = whole(uri)

@@ -202,7 +202,7 @@ class Planner:
 
     def stuck(self, dispatcher: Numbers) -> Numbers:
         """Those of these that cannot land now: their lanes wait for a retry, or a DDL stands before what they hold."""
-        return np.setdiff1d(dispatcher, self._ready(dispatcher))
+        return np.setdiff1d(dispatcher, self._free(dispatcher))
 
     def nothing_open(self) -> bool:
         """Whether all that is queued stands behind markers, or in lanes that are busy."""
@@ -393,14 +393,17 @@ class Planner:
             self._age_due = np.concatenate([self._age_due, due])
 
     def _ready(self, candidates: Numbers) -> Numbers:
-        """Candidates that hold something and whose lane is free; of several in one lane only the first."""
+        """Of the candidates that may land only the first in each lane."""
+        free = self._free(candidates)
+        _, first = np.unique(self.queues.dispatchers.lane[free], return_index=True)
+        return free[np.sort(first)]
+
+    def _free(self, candidates: Numbers) -> Numbers:
+        """Candidates that hold something that may land, and whose lane is free."""
         ds = self.queues.dispatchers
         free = candidates[(ds.head[candidates] >= 0) & ~self.queues.lanes.busy[ds.lane[candidates]]]
         free = free[self._open(free, self.blocking.frozen_from(free))]
-        if self.queues.shared_lanes:
-            free = self._oldest_version(free)
-        _, first = np.unique(ds.lane[free], return_index=True)
-        return free[np.sort(first)]
+        return self._oldest_version(free) if self.queues.shared_lanes else free
 
     def _oldest_version(self, candidates: Numbers) -> Numbers:
         """Candidates that no other dispatcher of their lane holds an older version against."""
