@@ -21,6 +21,11 @@ TINY = {
         "tuned-seconds": "1", "noop-seconds": "0.5", "spool-size": "20MiB",
     },
     "hot-table": {"txn-rows": "500", "transactions": "8", "warm-transactions": "2", "file-size": "512KiB"},
+    "neighbours": {
+        "tables": "3", "rate": "64KiB", "warm-seconds": "0.2", "seconds": "0.2", "giant-rows": "5000",
+        "giant-every": "200ms", "slow-rows": "50", "slow-columns": "20", "flush-interval": "200ms",
+        "file-size": "128KiB", "spool-size": "5MiB",
+    },
     "tables": {"tables": "200", "bare-tables": "50"},
 }  # fmt: skip
 FIGURES = {
@@ -33,6 +38,10 @@ FIGURES = {
     ),
     "hot-table": (
         "landed_mib_s", "landed_mib_s_per_table", "landed_mib_s_global", "cores_used_per_table", "cores_used_global",
+    ),
+    "neighbours": (
+        "others_lag_over_interval_control", "others_lag_over_interval_giant", "others_lag_over_interval_slow",
+        "others_wake_p99_ratio_giant", "others_wake_p99_ratio_slow", "neighbour_mib_giant", "neighbour_mib_slow",
     ),
     "tables": (
         "tables", "seconds", "tables_per_s", "peak_rss_mib", "all_landed", "put_per_table", "wake_p99_ms",

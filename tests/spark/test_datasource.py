@@ -15,12 +15,22 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate.errors import BadSetting
 from tidegate.events import EVENTS, EVENTS_DDL, LAYOUT, RESOLVED
 from tidegate.sources import open_source
-from tidegate.sources.datasource import SPLIT_COLUMN, load_stream
+from tidegate.sources.datasource import SPLIT_COLUMN, Pace, load_stream
 from tidegate.sources.parquet import write_events
 
 URI = "workload://sysbench?tables=3&rows=200&txn-rows=5&batch=8KiB&events=3000"
 Row = dict[str, object]
 Rows = dict[int, list[Row]]
+
+
+def test_after_a_micro_batch_that_took_long_the_next_are_smaller_until_they_are_short() -> None:
+    pace = Pace()
+    for took, share in ((2.0, 1.0), (9.0, 0.5), (5.0, 0.25), (2.0, 0.25), (1.0, 0.5), (0.1, 1.0), (0.1, 1.0)):
+        pace.begin(100.0)
+        pace.end(100.0 + took)
+        assert pace.share == share
+    pace.end(900.0)
+    assert pace.share == 1.0
 
 
 def by_table(rows: list[Row]) -> Rows:

@@ -22,6 +22,7 @@ from tidegate.bench import (
     encode,
     hot_table,
     idle,
+    neighbours,
     plot,
     run_bench,
     slow_store,
@@ -30,6 +31,7 @@ from tidegate.bench import (
     throughput,
     wake,
 )
+from tidegate.bench.ages import Ages
 from tidegate.bench.feed import Ended, Feed
 from tidegate.bench.figures import MIB, mib_s, percentile, read_parameters
 from tidegate.bench.memory import CpuMeter, MemorySampler, process_tree, ram_tier_bytes, tree_bytes
@@ -369,16 +371,16 @@ def a_round(dispatchers: list[int], items: list[int]) -> Round:
     return Round(1, *columns, np.full(len(files), "size"), np.zeros(len(files), np.int8))
 
 
-def test_the_age_of_a_file_is_that_of_its_oldest_change_and_files_that_failed_have_none(tmp_path: Path) -> None:
-    ages = slow_store.Ages(tmp_path / "hang", 1.0)
+def test_the_age_of_a_file_is_that_of_its_oldest_change_and_files_that_failed_have_none() -> None:
+    found = Ages()
     names, landed = ["sbtest1", "sbtest7", "sbtest3"], np.array([True, True, False])
-    ages.note(a_round([0, 1, 2], [2, 1, 3]), landed, np.array([1.0, 4.0, 9.0]), names)
-    assert ages.by_table == {"sbtest1": [4.0], "sbtest7": [9.0]}
-    assert ages.of_others() == [4.0]
+    found.note(a_round([0, 1, 2], [2, 1, 3]), landed, np.array([1.0, 4.0, 9.0]), names)
+    assert found.by_table == {"sbtest1": [4.0], "sbtest7": [9.0]}
+    assert found.without("sbtest7") == [4.0]
 
 
 def test_figures_of_slow_store_leave_out_the_hanging_table() -> None:
-    ages = slow_store.Ages(Path("hang"), 1.0, {"sbtest1": [2.0, 6.0], "sbtest7": [50.0]})
+    ages = Ages({"sbtest1": [2.0, 6.0], "sbtest7": [50.0]})
     fast, slowly = Ended(1.0, 1.0, 1, 100 * MIB), Ended(4.0, 1.0, 1, 100 * MIB)
     found = slow_store.figures(slow_store.Parameters(flush_interval="5s"), fast, slowly, 3 * MIB, 2 * MIB, ages)
     assert (found["landed_mib_s"], found["ratio_to_fast_store"], found["rss_over_cap"]) == (25.0, 0.25, 1.5)
@@ -389,9 +391,41 @@ def test_figures_of_slow_store_leave_out_the_hanging_table() -> None:
 def test_a_part_in_which_nothing_hung_or_a_table_never_landed_is_refused() -> None:
     wanted = slow_store.Parameters(tables=2, seconds=10.0)
     with pytest.raises(TidegateError, match=r"sbtest7 hung for 1.0 s only"):
-        slow_store.check_hang(slow_store.Ages(Path("hang"), 1.0, {"sbtest7": [1.0], "sbtest1": [1.0]}), wanted)
+        slow_store.check_hang(Ages({"sbtest7": [1.0], "sbtest1": [1.0]}), wanted)
     with pytest.raises(TidegateError, match="only 1 of 2 tables landed"):
-        slow_store.check_hang(slow_store.Ages(Path("hang"), 1.0, {"sbtest7": [9.0]}), wanted)
+        slow_store.check_hang(Ages({"sbtest7": [9.0]}), wanted)
+
+
+# -- neighbours --------------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_neighbours_are_of_the_ordinary_tables_against_the_control() -> None:
+    runs = {
+        "control": neighbours.Seen([5.0], (0.5,)),
+        "giant": neighbours.Seen([10.0], (1.0,), 3 * MIB),
+        "slow": neighbours.Seen([7.5], (2.0,), MIB),
+    }
+    found = neighbours.figures(neighbours.Parameters(flush_interval="5s"), runs)
+    assert [found[f"others_lag_over_interval_{name}"] for name in runs] == [1.0, 2.0, 1.5]
+    assert (found["others_wake_p99_ratio_giant"], found["others_wake_p99_ratio_slow"]) == (2.0, 4.0)
+    assert (found["neighbour_mib_giant"], found["wake_p99_ms_slow"]) == (3.0, 2000.0)
+
+
+def test_a_run_without_a_whole_transaction_of_the_neighbour_or_without_all_tables_is_refused() -> None:
+    watch = neighbours.Watch(wanted=neighbours.Parameters(tables=2), enough_bytes=150)
+    watch.note(a_round([0, 1], [1, 1]), np.array([True, True]), np.array([1.0, 9.0]), ["sbtest1", "sbtest3"])
+    assert watch.lags_s == [1.0]
+    with pytest.raises(TidegateError, match="only 1 of 2 tables landed"):
+        neighbours.check_landed(watch, 10, 10)
+    watch.by_table["sbtest2"] = [1.0]
+    neighbours.check_landed(watch, 10, 10)
+    with pytest.raises(TidegateError, match="9 rows of the neighbour landed, not one transaction of 10"):
+        neighbours.check_landed(watch, 9, 10)
+
+
+def test_a_giant_that_fits_a_micro_batch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"fits a micro-batch of 25.6 MiB: give giant-rows more"):
+        run_bench("neighbours", tmp_path, {"giant-rows": "1000"})
 
 
 # -- very many tables --------------------------------------------------------------------------------------------------

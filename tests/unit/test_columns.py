@@ -6,11 +6,12 @@ from collections import defaultdict
 from itertools import groupby
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.control.columns import Columns, Ints, Keys, after_or_equal, group_lasts, group_starts
+from tidegate.control.columns import Columns, Ints, Keys, Texts, after_or_equal, group_lasts, group_starts
 from tidegate.control.dispatcher import Items, Queues
 from tidegate.errors import BrokenInvariant
 
@@ -69,6 +70,40 @@ def test_find_gives_minus_one_for_a_key_never_seen(seen: list[tuple[int, int]], 
 def test_a_key_that_would_fall_onto_another_one_is_refused(table_id: int, span: int) -> None:
     with pytest.raises(BrokenInvariant, match="table id"):
         Keys().numbers(ints([table_id]), ints([span]))
+
+
+TEXTS = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["", "a", "orders", "größe"])), max_size=12)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), TEXTS), max_size=12), st.integers(0, 5))
+def test_a_number_has_the_text_that_it_was_given_last(
+    steps: list[tuple[bool, list[tuple[int, str]]]], few: int
+) -> None:
+    texts, model = Texts(few), dict[int, str]()
+    for at_once, pairs in steps:
+        if at_once:
+            texts.put(ints(n for n, _ in pairs), pa.array([text for _, text in pairs], pa.string()))
+        else:
+            for number, text in pairs:
+                texts[number] = text
+        model.update(pairs)
+        expected = [model.get(number, "") for number in range(40)]
+        assert [texts[number] for number in range(40)] == expected
+        assert texts.take(ints([3, *range(40), 3])).to_pylist() == [expected[3], *expected, expected[3]]
+        assert texts.take(ints([7])).to_pylist() == [expected[7]]
+    found = np.flatnonzero(texts.among(["a", "größe"])).tolist()
+    assert found == sorted(number for number, text in model.items() if text in ("a", "größe"))
+
+
+def test_namesakes_are_the_others_of_the_same_schema_and_table() -> None:
+    queues = Queues()
+    names = [("s", "a"), ("s", "b"), ("t", "a"), ("s", "a"), ("t", "b"), ("s", "a")]
+    numbers = queues.number(ints(range(1, 7)), ints([0] * 6), ints(range(1, 7)))
+    for number, name in zip(numbers.tolist(), names, strict=True):
+        queues.rename(number, *name, number)
+    found = queues.namesakes(ints([0, 3, 4]))
+    assert {number: others.tolist() for number, others in found.items()} == {0: [3, 5], 3: [0, 5], 4: []}
 
 
 @settings(deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -24,7 +25,7 @@ from tidegate.engine.recovery import open_journal
 from tidegate.engine.store import Store
 from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format.csv import CsvOptions
-from tidegate.format.layout import PathOptions, parse_metadata
+from tidegate.format.layout import PathOptions, metadata_text, parse_metadata
 from tidegate.testing import (
     START_TS,
     FakeClock,
@@ -626,6 +627,75 @@ def test_layouts_and_position_survive_a_restart(tmp_path: Path) -> None:
         assert again.ledger.progress.position == str(SOURCE.batches - 1)
         assert again.ledger.checkpoint() == SOURCE.resolved_ts(SOURCE.batches - 1)
         again.close()
+
+
+def test_a_layout_goes_on_record_once_and_stands_in_every_snapshot(tmp_path: Path) -> None:
+    objects: Objects = {}
+    changefeed = open_changefeed(MemoryStore(objects=objects), tmp_path / "spool", FakeClock())
+    live(changefeed)
+    on_record = [str(key) for path in objects if path.endswith(".entry") for key in head_of(objects[path])["layouts"]]
+    assert on_record == [str(key) for key in changefeed.layouts]
+    changefeed.compact()
+    changefeed.layouts[7] = "{}"
+    assert changefeed._head().layouts == {"7": "{}"}
+    changefeed.compact()
+    assert changefeed._head().layouts == {}
+    (snapshot,) = (data for path, data in objects.items() if path.endswith(".snapshot"))
+    assert head_of(snapshot)["layouts"].keys() == {str(key) for key in changefeed.layouts}
+    changefeed.close()
+
+
+def test_only_tables_that_are_past_the_checkpoint_are_in_the_floor(tmp_path: Path) -> None:
+    objects: Objects = {}
+    changefeed = open_changefeed(MemoryStore(objects=objects), tmp_path / "spool", FakeClock())
+    feed(changefeed, 0, [layout_row(), change(1, START_TS, 1), resolved_row(START_TS)], "0")
+    feed(changefeed, 1, [change(1, START_TS + 1, 2), change(2, START_TS + 2, 3)], "1")
+    changefeed.ledger.planner.closing = True
+    while changefeed.land_next():
+        pass
+    changefeed.write_progress()
+    changefeed.close()
+    again = open_changefeed(MemoryStore(objects=objects), tmp_path / "spool", FakeClock())
+    assert again.floor is not None
+    assert (again.floor.owner.tolist(), again.floor.checkpoint_ts) == ([1, 2], START_TS)
+    again.close()
+    objects["metadata"] = metadata_text(START_TS + 1).encode()
+    third = open_changefeed(MemoryStore(objects=objects), tmp_path / "spool", FakeClock())
+    assert third.floor is not None
+    assert third.floor.owner.tolist() == [2]
+    third.close()
+
+
+def test_a_plan_that_a_snapshot_was_ahead_of_is_confirmed_once() -> None:
+    store = MemoryStore()
+    journal = open_plain(store)
+    files = pa.Table.from_pylist([planned(plan) for plan in (0, 1, 2)], schema=FILES)
+    journal.snapshot(lambda: Snapshot(TABLES.empty_table(), [files.slice(0, 2)], HEAD))
+    journal.intend(files, HEAD)
+    journal.record(Head(0, None, {}, confirmed=[2, 0], withdrawn=[1]))
+    _, found = open_journal(store, PathOptions())
+    assert [table["plan"].to_pylist() for table in found.tables if "plan" in table.column_names] == [[2, 0]]
+    assert (found.pending.num_rows, found.adopted) == (0, 0)
+
+
+def test_a_plan_that_stands_twice_in_a_snapshot_is_looked_for_once() -> None:
+    store = MemoryStore()
+    files = pa.Table.from_pylist([planned(plan) for plan in (0, 1)], schema=FILES)
+    open_plain(store).snapshot(lambda: Snapshot(TABLES.empty_table(), [files, files], HEAD))
+    _, found = open_journal(store, PathOptions())
+    assert found.orphans["plan"].to_pylist() == [0, 1]
+
+
+def planned(plan: int) -> dict[str, Any]:
+    names = {"schema_name": "s", "table_name": f"t{plan}", "target_schema": "s", "target_table": f"t{plan}"}
+    ints = dict.fromkeys(("version", "directory", "date", "number", "bytes", "last_ts", "last_seq"), 1)
+    ids = {"plan": plan, "table_id": plan + 1, "span": 0, "logical_table_id": plan + 1}
+    return {**ids, **names, **ints, "dispatcher": ""}
+
+
+def head_of(data: bytes) -> dict[str, Any]:
+    head: dict[str, Any] = json.loads(pa.ipc.open_stream(data).schema.metadata[b"tidegate"])
+    return head
 
 
 def test_a_journal_that_vanishes_while_it_is_read_is_no_crash_but_a_sentence() -> None:

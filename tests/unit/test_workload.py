@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -270,6 +270,47 @@ def test_a_rate_hands_out_what_time_has_produced_and_no_more() -> None:
     assert source.latest(offset, ENOUGH, NONE) != offset
 
 
+@given(
+    ordering=st.sampled_from(["per-table", "global"]), limits=st.lists(st.integers(0, 40_000), min_size=8, max_size=8)
+)
+def test_a_neighbour_gives_the_same_rows_in_any_cut_and_is_not_resolved_before_its_transaction_is_whole(
+    ordering: str, limits: list[int]
+) -> None:
+    workload = parse_workload("tables=2&rows=40&batch=2KiB&rate=1MiB&neighbour=txn-rows:90,every:1s,columns:3")
+    source = WorkloadSource(workload, ordering=ordering, clock=count(0, 10**9).__next__)
+    offset, mark = source.latest(source.initial(), 1, NONE), 0
+    got: list[dict[str, object]] = []
+    for limit in limits:
+        end = source.latest(offset, limit, NONE)
+        batches = read(source, offset, end)
+        rows = by_table(batches)
+        assert all(row["commit_ts"] > mark for table in rows.values() for row in table)
+        [mark] = resolved(batches)
+        got, offset = got + rows.get(103, []), end
+    assert [row["seq"] for row in got] == list(range(1, len(got) + 1))
+    times = [tso(1767225600000 + 1000 * (number // 90 + 1)) for number in range(len(got))]
+    assert [row["commit_ts"] for row in got] == times
+    alone = source.latest({"at": 0}, 10 * len(got) * 1000, frozenset((101, 102)))
+    assert by_table(read(source, {"at": 0}, alone, 1))[103][: len(got)] == got
+
+
+def test_a_neighbour_takes_half_of_a_micro_batch_beside_the_rate_and_can_be_held() -> None:
+    now = [0.0]
+    workload = parse_workload("tables=2&rows=1000&batch=2KiB&rate=10KiB&neighbour=txn-rows:1000,every:5s")
+    source = WorkloadSource(workload, clock=lambda: now[0])
+    offset = source.initial()
+    assert source.latest(offset, 100_000, NONE) is offset
+    now[0] = 4.9
+    offset = source.latest(offset, 100_000, NONE)
+    assert offset["neighbour"] == 0
+    now[0] = 5.0
+    assert source.latest(offset, 100_000, frozenset((103,)))["neighbour"] == 0
+    end = source.latest(offset, 100_000, NONE)
+    assert end["neighbour"] == 50_000 // workload.row_bytes
+    assert {key: end[key] for key in end if key != "neighbour"} != {key: offset[key] for key in offset}
+    assert source.latest(end, 1 << 30, NONE)["neighbour"] == 1000
+
+
 def test_commit_ts_starts_at_the_epoch() -> None:
     assert everything(SMALL)[101][0]["commit_ts"] == tso(1767225600000)
     assert everything(SMALL + "&epoch=2026-01-02")[101][0]["commit_ts"] == tso(1767225600000 + 86_400_000)
@@ -309,6 +350,12 @@ def test_batches_are_bounded_and_end_at_transactions() -> None:
         ("workload://sysbench?prepare=no", "prepare='no' is not true or false"),
         ("workload://sysbench?rows=5&rows=6", "'rows' stands twice"),
         ("workload://sysbench?rows=1&mix=0:1:1", "needs rows=2"),
+        ("workload://sysbench?rate=1&neighbour=every:1s", "neighbour='every:1s' is not a neighbour such as txn-rows:"),
+        ("workload://sysbench?rate=1&neighbour=txn-rows:0,every:1s", "'0' must be a whole number from 1"),
+        ("workload://sysbench?rate=1&neighbour=txn-rows:1,every:1s,columns:9999", "'9999' must be a whole number"),
+        ("workload://sysbench?rate=1&neighbour=txn-rows:1,every:soon", "a neighbour: 'soon' must be a time"),
+        ("workload://sysbench?neighbour=txn-rows:1,every:1s", "neighbour needs a rate"),
+        ("workload://sysbench?rate=1&events=5&neighbour=txn-rows:1,every:1s", "neither with events nor with ddl"),
         ("workload://tpcc", "unknown workload 'tpcc'; known: sysbench"),
         ("kafka://host/topic", "unknown kind 'kafka'; known: workload://sysbench"),
         ("nothing", "unknown kind ''"),

@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.bench import ddl, encode, hot_table, idle, recovery, slow_store, soak, tables, throughput, wake
+from tidegate.bench import (
+    ddl,
+    encode,
+    hot_table,
+    idle,
+    neighbours,
+    recovery,
+    slow_store,
+    soak,
+    tables,
+    throughput,
+    wake,
+)
 from tidegate.bench.figures import Figures
 
 
@@ -26,6 +38,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         "a changefeed killed at named points and at random moments, and what a reader sees", recovery.run
     ),
     "slow-store": Benchmark("1,000 tables on a store that answers late, and one that hangs", slow_store.run),
+    "neighbours": Benchmark(
+        "1,000 tables beside one with a giant transaction, and one whose rows are slow to encode", neighbours.run
+    ),
     "idle": Benchmark("the same active tables beside ever more idle ones", idle.run),
     "soak": Benchmark("minutes of tables that come and go: does memory stay", soak.run),
     "tables": Benchmark("very many tables with a few rows each, in two sweeps", tables.run),

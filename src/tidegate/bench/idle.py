@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
+import pyarrow as pa
 
 from tidegate.bench.feed import Feed, say, session
 from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
@@ -36,7 +37,7 @@ from tidegate.engine.store import open_store
 from tidegate.errors import BadSetting
 from tidegate.events import tso
 from tidegate.settings import Settings, shape
-from tidegate.sources.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME
+from tidegate.sources.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME, table_names
 from tidegate.sources.workload_params import Workload
 
 _WARM_BATCHES = 3
@@ -172,8 +173,8 @@ def known_tables(known: int, version: int, durable_ts: int) -> Ledger:
     ledger = Ledger(Limits())
     ids: Any = np.arange(FIRST_TABLE_ID, FIRST_TABLE_ID + known)
     numbers = ledger.queues.number(ids, np.zeros(known, np.int64), ids)
-    for at, number in enumerate(numbers.tolist(), 1):
-        ledger.queues.rename(number, SCHEMA_NAME, f"sbtest{at}", int(ids[at - 1]))
+    schemas = pa.array([SCHEMA_NAME]).take(pa.array(np.zeros(known, np.int64)))
+    ledger.queues.rename_many(numbers, schemas, table_names(np.arange(1, known + 1)), ids)
     ds, lanes = ledger.queues.dispatchers, ledger.queues.lanes
     ds.schema_id[numbers], ds.version[numbers] = SCHEMA_ID, version
     ds.durable_ts[numbers] = ds.accepted_ts[numbers] = durable_ts

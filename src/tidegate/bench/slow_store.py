@@ -21,18 +21,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlencode, urlsplit
 
-import numpy as np
 from pyspark.sql import SparkSession
 
+from tidegate.bench.ages import Ages
 from tidegate.bench.feed import Ended, Feed, say, session
 from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
 from tidegate.bench.memory import MemorySampler, tree_bytes
-from tidegate.control.flush import Round
 from tidegate.engine.pipeline import Handle, limit_bytes
 from tidegate.engine.segments import MEMORY_TIER_BYTES
 from tidegate.engine.store import FileStore, Store, StoreOpener, open_store
@@ -92,6 +91,9 @@ class _SlowStore:
     def __init__(self, root: Path, stores: SlowStores) -> None:
         self._plain, self._stores = FileStore(root), stores
 
+    def tag_of(self, data: bytes) -> str | None:
+        return None
+
     def __getattr__(self, name: str) -> Any:
         ask, stores = getattr(self._plain, name), self._stores
 
@@ -108,20 +110,16 @@ def _hangs(stores: SlowStores) -> bool:
     return os.path.exists(stores.while_exists)
 
 
-@dataclass
-class Ages:
-    """How old the oldest change of every file was when it was durable, by table; ends the hang in time."""
+@dataclass(kw_only=True)
+class HangingAges(Ages):
+    """Ends the hang `until_s` after the first wake: removes the file `hang`."""
 
     hang: Path
     until_s: float
-    by_table: dict[str, list[float]] = field(default_factory=dict)
-    _spied: bool = False
     _first: float = 0.0
 
     def look(self, handle: Handle) -> None:
-        if not self._spied:
-            self._spied = True
-            self._spy(handle)
+        super().look(handle)
         if not self._first and handle.changefeed.totals.wakes_s:
             self._first = time.monotonic()
         if self._first and time.monotonic() - self._first >= self.until_s:
@@ -129,28 +127,6 @@ class Ages:
 
     def enough(self) -> bool:
         return not self.hang.exists()
-
-    def _spy(self, handle: Handle) -> None:
-        ledger = handle.changefeed.ledger
-        receive = ledger.receive
-
-        def spy(round_: Round, landed: Any, *rest: Any, **more: Any) -> Any:
-            durable = receive(round_, landed, *rest, **more)
-            self.note(round_, landed, durable.ages_s, ledger.queues.table_names)
-            return durable
-
-        ledger.receive = spy  # type: ignore[method-assign]
-
-    def note(self, round_: Round, landed: Any, ages_s: Any, names: list[str]) -> None:
-        items = np.diff(round_.bounds)[landed]
-        if len(items):
-            first = np.append(0, np.cumsum(items))[:-1]
-            oldest = np.maximum.reduceat(ages_s[: int(items.sum())], first)
-            for owner, age in zip(round_.dispatcher[landed].tolist(), oldest.tolist(), strict=True):
-                self.by_table.setdefault(names[owner], []).append(age)
-
-    def of_others(self) -> list[float]:
-        return [age for table, ages in self.by_table.items() if table != _HANGING for age in ages]
 
 
 def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
@@ -173,7 +149,7 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
 
 
 def figures(wanted: Parameters, fast: Ended, slow: Ended, peak_bytes: int, cap: int, ages: Ages) -> Figures:
-    interval_s, others = duration_s(wanted.flush_interval), ages.of_others()
+    interval_s, others = duration_s(wanted.flush_interval), ages.without(_HANGING)
     return {
         "peak_rss_mib": peak_bytes / MIB,
         "cap_mib": cap / MIB,
@@ -213,14 +189,14 @@ def _hanging(home: Path, wanted: Parameters) -> tuple[Ages, MemorySampler]:
     say(f"hanging: {wanted.seconds:g} s at {wanted.rate}/s, without an answer for the data of {_HANGING}")
     stores = SlowStores(duration_s(wanted.put_latency), _HANGING, str(hang))
     feed = _feed(home, wanted, "hanging", wanted.workload(rate=wanted.rate), stores)
-    ages = Ages(hang, 0.9 * wanted.seconds)
+    ages = HangingAges(hang=hang, until_s=0.9 * wanted.seconds)
     try:
         with MemorySampler(ram_tiers=feed.ram_tier) as memory:
             ended = feed.run(wanted.seconds, ages)
     finally:
         hang.unlink(missing_ok=True)
     check_hang(ages, wanted)
-    say(f"hanging: {len(ages.of_others())} files of other tables; checking what landed")
+    say(f"hanging: {len(ages.without(_HANGING))} files of other tables; checking what landed")
     _check(feed, ended)
     return ages, memory
 

@@ -6,7 +6,8 @@ file and index; then data file and index) and a restart that knows all tables is
 compared with a replay, byte by byte, outside the time.
 
 The disk decides much here, so a bare loop comes first: one process without Spark makes the same directories and files
-of as many bytes for `bare-tables` tables, by makedirs, open and write and nothing else, in two sweeps too.
+of as many bytes for as many tables (at most `bare-tables`), by makedirs, open and write and nothing else, in two sweeps
+too.
 
     tables_per_s       tables over the time of both sweeps, starts and ends included
     ratio_to_bare      that against the bare loop
@@ -61,7 +62,7 @@ class Parameters:
     """`image` true: on a file system made for this run, which needs root. Requests take `put_latency` longer."""
 
     tables: int = 100_000
-    bare_tables: int = 20_000
+    bare_tables: int = 100_000
     flush_interval: str = "5s"
     image: str = "false"
     put_latency: str = ""
@@ -122,9 +123,12 @@ class Ages:
 
 def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
     wanted = read_parameters(Parameters, given)
-    with _place(data_dir.resolve(), wanted) as place, session():
-        few = min(wanted.bare_tables, wanted.tables)
+    few = min(wanted.bare_tables, wanted.tables)
+    with _place(
+        data_dir.resolve(), wanted, few
+    ) as place:  # gone before the rest begins: what it left would take memory
         bare = _bare(place / "bare", few)
+    with _place(data_dir.resolve(), wanted, wanted.tables) as place, session():
         say(f"bare loop: {bare:.0f} tables/s; warming up")
         _feed(data_dir, place / "warm-up", Parameters(tables=_WARM_TABLES), 1).go_on()
         ram_tier = _feed(data_dir, place / "tables", wanted, 1).ram_tier
@@ -180,12 +184,11 @@ def sweep_s(tables: int, requests: float, latency_s: float, at_once: int) -> flo
 
 
 @contextlib.contextmanager
-def _place(home: Path, wanted: Parameters) -> Iterator[Path]:
+def _place(home: Path, wanted: Parameters, tables: int) -> Iterator[Path]:
     """Where tables land: on an image, or in the data directory, which is emptied afterwards."""
     if wanted.image not in ("true", "false"):
         raise BadSetting(f"--image is true or false, not {wanted.image!r}")
     if wanted.image == "true":
-        tables = wanted.tables + wanted.bare_tables
         with mounted_image(home, tables * _TABLE_BYTES + _SPARE_BYTES, tables * _TABLE_INODES) as place:
             yield place
         return

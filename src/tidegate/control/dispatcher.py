@@ -9,13 +9,15 @@ A lane is one index path: file number, date and the in-flight flag belong to it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.control.checkpoint import NOTHING_PENDING
-from tidegate.control.columns import Columns, Ints, Keys, Numbers, group_lasts, group_starts, pack
+from tidegate.control.columns import Columns, Ints, Keys, Numbers, Texts, group_lasts, group_starts, pack
 
 END = -1  # no next item
 
@@ -130,24 +132,38 @@ class Queues:
     items: Items = field(default_factory=Items)
     dispatchers: Dispatchers = field(default_factory=Dispatchers)
     lanes: Lanes = field(default_factory=Lanes)
-    schema_names: list[str] = field(default_factory=list)
-    table_names: list[str] = field(default_factory=list)
+    schema_names: Texts = field(default_factory=Texts)
+    table_names: Texts = field(default_factory=Texts)
     queued: int = 0
     active: int = 0
     dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # sorted keys whose state was given up
     _keys: Keys = field(default_factory=Keys)
-    _lane_keys: Keys = field(default_factory=Keys)
-    _interned: dict[str, str] = field(default_factory=dict)
+    _lane_keys: Keys = field(default_factory=Keys)  # of shared lanes; otherwise a dispatcher's number is its lane's
     _coming_names: dict[int, dict[int, tuple[str, str, int]]] = field(default_factory=dict)
 
     def name(self, number: int) -> str:
         return f"{self.schema_names[number]}.{self.table_names[number]}"
 
-    def namesakes(self, number: int) -> Numbers:
-        """Other dispatchers of this name: partitions, or the same name given again. Looks at all, so ask rarely."""
-        name = (self.schema_names[number], self.table_names[number])
-        names = zip(self.schema_names, self.table_names, strict=True)
-        return np.array([i for i, other in enumerate(names) if other == name and i != number], np.int64)
+    def names(self, numbers: Numbers) -> list[tuple[str, str]]:
+        """(schema, table) of these."""
+        both = (texts.take(numbers).to_pylist() for texts in (self.schema_names, self.table_names))
+        return list(zip(*both, strict=True))
+
+    def namesakes(self, numbers: Numbers) -> dict[int, Numbers]:
+        """For each of these, the others of its name: partitions, or the same name given again.
+
+        Looks at all names, once for however many are asked, so ask rarely and for many.
+        """
+        asked = self.names(numbers)
+        alike = np.flatnonzero(
+            self.schema_names.among(schema for schema, _ in asked) & self.table_names.among(table for _, table in asked)
+        )
+        by_name: dict[tuple[str, str], list[int]] = {}
+        for number, name in zip(alike.tolist(), self.names(alike), strict=True):
+            by_name.setdefault(name, []).append(number)
+        of_name = {name: np.array(found, np.int64) for name, found in by_name.items()}
+        pairs = zip(numbers.tolist(), (of_name.get(name, alike[:0]) for name in asked), strict=True)
+        return {number: found[found != number] for number, found in pairs}
 
     def find(self, table_id: Ints, span: Ints) -> Numbers:
         return self._keys.find(table_id, span)
@@ -169,46 +185,61 @@ class Queues:
         ids, lane = (ds.table_id[numbers], ds.span[numbers].astype(np.int64)), ds.lane[numbers]
         self.dropped = np.union1d(self.dropped, pack(*ids))
         self._keys.remove(*ids)
-        self._lane_keys.remove(*ids)
         ds.reset(numbers)
         self.lanes.reset(lane)
         ds.table_id[numbers] = ds.head[numbers] = ds.tail[numbers] = END
         ds.accepted_ts[numbers] = ds.durable_ts[numbers] = -1
         ds.frozen_ts[numbers] = NOTHING_PENDING
-        for number in numbers.tolist():
-            self.schema_names[number] = self.table_names[number] = ""
+        for texts in (self.schema_names, self.table_names):
+            texts.put(numbers, pa.array([""]).take(pa.array(np.zeros(len(numbers), np.int64))))
 
     def _add(self, new: Numbers, table_id: Ints, span: Ints, logical_id: Ints) -> None:
         ds = self.dispatchers
-        grown = ds.extend(max(0, int(new.max()) + 1 - ds.size))
+        ds.extend(max(0, int(new.max()) + 1 - ds.size))
         ds.table_id[new], ds.span[new], ds.logical_id[new] = table_id, span, logical_id
         ds.head[new] = ds.tail[new] = END
         ds.accepted_ts[new] = ds.durable_ts[new] = -1
         ds.frozen_ts[new] = NOTHING_PENDING
-        owner = logical_id if self.shared_lanes else table_id
-        lanes, _ = self._lane_keys.numbers(owner, span)
+        lanes = self._lane_keys.numbers(logical_id, span)[0] if self.shared_lanes else new
         self.lanes.extend(max(0, int(lanes.max()) + 1 - self.lanes.size))
         ds.lane[new] = lanes
-        self.schema_names.extend([""] * len(grown))
-        self.table_names.extend([""] * len(grown))
         if len(self.dropped):
-            back = np.isin(pack(table_id, span), self.dropped)
+            keys = pack(table_id, span)
+            at = np.minimum(np.searchsorted(self.dropped, keys), len(self.dropped) - 1)
+            back = self.dropped[at] == keys
             self.lanes.look[lanes[back]] = True
-            self.dropped = np.setdiff1d(self.dropped, pack(table_id[back], span[back]), assume_unique=True)
+            self.dropped = np.delete(self.dropped, at[back])
 
     def rename(self, number: int, schema_name: str, table_name: str, logical_id: int) -> None:
         """The name under which this dispatcher's files land from now on, and the table that it is a part of."""
         self.table_names[number] = table_name
-        self.schema_names[number] = self._interned.setdefault(schema_name, schema_name)
+        self.schema_names[number] = schema_name
         self.dispatchers.logical_id[number] = logical_id
 
-    def rename_from(self, version: int, number: int, schema_name: str, table_name: str, logical_id: int) -> None:
-        """A name stands with its version: what is queued under an older version still lands under the older name."""
-        name = (self.schema_names[number], self.table_names[number], int(self.dispatchers.logical_id[number]))
-        if name[:2] == ("", ""):
-            self.rename(number, schema_name, table_name, logical_id)
-        elif number in self._coming_names or name != (schema_name, table_name, logical_id):
-            self._coming_names.setdefault(number, {})[version] = (schema_name, table_name, logical_id)
+    def rename_many(self, numbers: Numbers, schema_names: pa.Array, table_names: pa.Array, logical_id: Ints) -> None:
+        """`rename` for many at once; of a number that stands there twice the last name counts."""
+        self.schema_names.put(numbers, schema_names)
+        self.table_names.put(numbers, table_names)
+        self.dispatchers.logical_id[numbers] = logical_id
+
+    def rename_from(self, version: Ints, numbers: Numbers, names: Sequence[tuple[str, str, int]]) -> None:
+        """A name stands with its version: what is queued under an older version still lands under the older name.
+
+        `names` are (schema, table, logical id); a dispatcher that has none yet gets its first one at once.
+        """
+        logical = self.dispatchers.logical_id[numbers].tolist()
+        first: dict[int, tuple[str, str, int]] = {}
+        rows = zip(version.tolist(), numbers.tolist(), names, self.names(numbers), logical, strict=True)
+        for at, number, name, before, owner in rows:
+            if before == ("", "") and number not in first:
+                first[number] = name
+            elif number in self._coming_names or name != first.get(number, (*before, owner)):
+                self._coming_names.setdefault(number, {})[at] = name
+        if first:
+            schemas, tables, owners = zip(*first.values(), strict=True)
+            self.rename_many(
+                np.array(list(first), np.int64), pa.array(schemas), pa.array(tables), np.array(owners, np.int64)
+            )
 
     def begin_versions(self, dispatcher: Numbers, version: Ints) -> None:
         """The next files of these dispatchers have these versions, so they land under the names that came with them."""

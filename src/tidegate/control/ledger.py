@@ -289,12 +289,9 @@ class Ledger:
         changed = order[version[order] != ds.version[dispatcher[order]]]
         if not len(changed):
             return
-        schemas = items["schema_name"].take(pa.array(changed)).to_pylist()
-        tables = items["table_name"].take(pa.array(changed)).to_pylist()
-        logical = _ints(items, "logical_table_id")[changed].tolist()
-        versions, numbers = version[changed].tolist(), dispatcher[changed].tolist()
-        for at, number, schema, table, owner in zip(versions, numbers, schemas, tables, logical, strict=True):
-            self.queues.rename_from(at, number, schema, table, owner)
+        texts = (items[name].take(pa.array(changed)).to_pylist() for name in ("schema_name", "table_name"))
+        names = list(zip(*texts, _ints(items, "logical_table_id")[changed].tolist(), strict=True))
+        self.queues.rename_from(version[changed], dispatcher[changed], names)
         ds.version[dispatcher[changed]] = version[changed]
 
     def _open_segments(self, items: pa.Table, order: Numbers) -> tuple[Numbers, list[str]]:
@@ -411,14 +408,16 @@ class Ledger:
         places: dict[int, Place] = {}
         dropped: list[int] = []
         starts = group_starts(round_.lane)
-        for lane, first in zip(round_.lane[starts].tolist(), starts.tolist(), strict=True):
-            if lane not in elsewhere:
-                continue
+        firsts = starts[np.isin(round_.lane[starts], list(elsewhere))]
+        others = [first for first in firsts.tolist() if elsewhere[int(round_.lane[first])][0] != round_.version[first]]
+        namesakes = self.queues.namesakes(round_.dispatcher[others]) if others else {}
+        for lane, first in zip(round_.lane[firsts].tolist(), firsts.tolist(), strict=True):
             (version, number), own = elsewhere[lane], int(round_.version[first])
             if version == own:
                 places[lane] = Place(own, number, SETTLED)
                 continue
-            ours, shared = self._written_for_namesakes(int(round_.dispatcher[first]), version)
+            owner = int(round_.dispatcher[first])
+            ours, shared = self._written_for_namesakes(owner, namesakes[owner], version)
             if version > own and not ours:
                 dropped.append(lane)
                 self.queues.lanes.number[lane] = round_.number[first] - 1
@@ -429,10 +428,9 @@ class Ledger:
         self.planner.renumber(round_, places, now)
         return np.isin(round_.lane, list(places)), np.isin(round_.lane, dropped)
 
-    def _written_for_namesakes(self, dispatcher: int, version: int) -> tuple[bool, bool]:
+    def _written_for_namesakes(self, dispatcher: int, others: Numbers, version: int) -> tuple[bool, bool]:
         """Whether this version stands there for a namesake, and whether files would mix with that one's."""
         ds, lanes = self.queues.dispatchers, self.queues.lanes
-        others = self.queues.namesakes(dispatcher)
         others = others[ds.lane[others] != ds.lane[dispatcher]]
         lane = ds.lane[others]
         known = (lanes.directory[lane] == version) | (lanes.schema_version[lane] == version)

@@ -139,8 +139,9 @@ class Changefeed:
         self._written_checkpoint = parse_metadata(said) if foreign else _checkpoint_in(said)
         self.store.prepare()
         self.preflight(s, self.store)
+        self._shape = shape(s)
         self.journal, found = open_journal(
-            self.store, self.paths, shape(s), foreign, written_ts=self._written_checkpoint
+            self.store, self.paths, self._shape, foreign, written_ts=self._written_checkpoint
         )
         self.retention = Retention(self.store, s, self.clock, self.metrics)
         if has_none and not foreign:
@@ -156,6 +157,7 @@ class Changefeed:
         self.ledger.use(self.ledger.queues.known(), self.clock.steady())
         if found.tables and bool(found.spans) != s.across_nodes:  # files are named otherwise now, and count from 1
             self.ledger.queues.lanes.number[:] = 0
+        found.tables.clear()
         self.layouts = dict(found.layouts)
         self.book = PlanBook(s, self.ledger, self.layouts, self.open_store, found.foreign)
         self._writes = SchemaWrites()
@@ -690,11 +692,12 @@ class Changefeed:
     # -- checkpoint ----------------------------------------------------------------------------------------------
 
     def _head(self) -> Head:
+        """With the layouts that are not on record yet."""
         progress = self.ledger.progress
-        layouts = {str(key): text for key, text in self.layouts.items()}
+        layouts = self.journal.fresh_layouts(self.layouts)
         noted = self.journal.noted()
         spans = self.ledger.spans if self.settings.across_nodes else 0
-        head = Head(progress.checkpoint_ts, progress.position, layouts, *noted, spans=spans, shape=shape(self.settings))
+        head = Head(progress.checkpoint_ts, progress.position, layouts, *noted, spans=spans, shape=self._shape)
         return replace(head, foreign=self.book.foreign)
 
     def compact(self) -> None:
@@ -717,7 +720,8 @@ class Changefeed:
     def _snapshot(self) -> Snapshot:
         with self._lock:
             planned = [self.book.files(round_) for round_ in self._unrecorded.values()]
-            return Snapshot(table_rows(self.ledger), planned, self._head(), dropped_keys(self.ledger))
+            head = replace(self._head(), layouts={str(key): text for key, text in self.layouts.items()})
+            return Snapshot(table_rows(self.ledger), planned, head, dropped_keys(self.ledger))
 
     def _measure_loop(self) -> None:
         """Gauges go on while the scribe waits for the store: the lag is what an outage is seen by."""

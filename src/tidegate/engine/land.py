@@ -3,19 +3,21 @@
 Promises: schema file before the first data file of a version, data before index, the index once per lane and last; one
 lane's files in order, different lanes at once. An index never goes back, whoever writes it and however late. No lane
 sleeps for a retry: what makes no progress for `stall_s` plus its bytes at 10 MiB/s is given up, returned as hung, and
-starts nothing more afterwards; when all threads hang, what was not begun is returned untried. So one hanging file
-delays no receipt of another for long.
+starts nothing more afterwards; when nothing else has ended meanwhile, what was not begun is returned untried. So one
+hanging file delays no receipt of another for long.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -28,6 +30,7 @@ from tidegate.sink_uri import Access
 
 _BYTES_PER_S = 10 << 20
 _POLL_S = 0.1
+_BUSY = 0.6  # lanes that want less than this share of a processor wait for the store: one more may run beside them
 _BYTES_IN_FLIGHT = 128 << 20
 LANES_PER_WORKER = 8  # small puts mostly wait for the store; large ones are bounded by the bytes in flight
 _INDEX_TRIES = 3
@@ -60,7 +63,7 @@ class _Elsewhere(Exception):
         self.version, self.number = version, number
 
 
-@dataclass
+@dataclass(slots=True)
 class _Watch:
     """One lane's progress: each operation announces itself; a lane given up stops at its next announcement."""
 
@@ -74,7 +77,7 @@ class _Watch:
         self.until = time.monotonic() + self.stall_s + size / _BYTES_PER_S
 
 
-@dataclass
+@dataclass(slots=True)
 class _Receipt:
     file: int
     outcome: str = UNFINISHED
@@ -97,7 +100,7 @@ class _Lane:
     plans: list[dict[str, Any]]
     receipts: list[_Receipt]
     watch: _Watch
-    started: bool = False
+    began: float = 0.0
     ended: bool = False
 
     @cached_property
@@ -115,7 +118,7 @@ class _Crew:
     in_flight: int = 0
     waiting: int = 0  # threads whose lane is too large for now
     left: int = 0  # lanes neither ended nor given up
-    hung: int = 0
+    last_end: float = 0.0
 
     def start(self, count: int) -> None:
         for _ in range(count):
@@ -133,12 +136,12 @@ class _Crew:
                     self.changed.wait()
                 self.waiting -= 1
                 self.in_flight += lane.bytes
-            lane.started = True
+            lane.began = time.monotonic()
             self.work(lane)
             with self.changed:
                 if lane.watch.given_up:  # another thread has taken this one's place
                     return
-                lane.ended = True
+                lane.ended, self.last_end = True, time.monotonic()
                 self._leave(lane)
 
     def give_up(self, lane: _Lane) -> bool:
@@ -147,7 +150,6 @@ class _Crew:
             if lane.ended:
                 return False
             lane.watch.given_up = True
-            self.hung += 1
             self._leave(lane)
             return True
 
@@ -181,9 +183,7 @@ def land(plans: Plans, job: LandJob) -> pa.RecordBatch:
     crew.left = len(lanes)
     for lane in lanes:
         crew.lanes.put(lane)
-    threads = min(len(lanes), store.concurrency or LANES_PER_WORKER * job.worker_count)
-    crew.start(threads)
-    _wait(crew, lanes, threads)
+    _wait(crew, lanes, store.concurrency, LANES_PER_WORKER * job.worker_count)
     # A lane given up may still write into its receipts: what is returned was read before.
     return _receipts([receipt for lane in lanes for receipt in lane.receipts])
 
@@ -195,24 +195,44 @@ def _lanes(plans: Sequence[dict[str, Any]], job: LandJob) -> list[_Lane]:
     return [_Lane(files, [_Receipt(f["file"]) for f in files], _Watch(job.stall_s)) for files in grouped.values()]
 
 
-def _wait(crew: _Crew, lanes: list[_Lane], threads: int) -> None:
-    """Until every lane has ended, was given up, or is not begun because as many hang as there are threads."""
+def _wait(crew: _Crew, lanes: list[_Lane], bound: int | None, workers: int) -> None:
+    """Until every lane has ended, was given up, or is not begun because the store does not answer.
+
+    Where the store sets a bound it is near: lanes cost the processor more than waiting, and threads in each other's way
+    cost half as much again. So it begins with one, and another comes when they wait after all.
+    """
+    most = min(len(lanes), bound or workers)
+    threads = most if bound is None else 1
+    crew.start(threads)
+    now, wanted = time.monotonic(), _wanted_s()
     while True:
         with crew.changed:
             if crew.changed.wait_for(lambda: crew.left == 0, _POLL_S):
                 return
-        now = time.monotonic()
+        before, now, wanted_before, wanted = now, time.monotonic(), wanted, _wanted_s()
         stuck = [
             lane
             for lane in lanes
-            if lane.started and not lane.ended and not lane.watch.given_up and now > lane.watch.until > 0
+            if lane.began and not lane.ended and not lane.watch.given_up and now > lane.watch.until > 0
         ]
         given_up = [lane for lane in stuck if crew.give_up(lane)]
         for lane in given_up:
             _mark_unanswered(lane)
-        if crew.hung >= threads:  # before anybody takes their places, who would hang as long again
+        if any(lane.began > crew.last_end for lane in given_up):  # whoever takes their places would hang as long again
             crew.abandon()
         crew.start(len(given_up))
+        if threads < most and wanted - wanted_before < _BUSY * (now - before):
+            crew.start(1)
+            threads += 1
+
+
+def _wanted_s() -> float:
+    """Seconds in which threads of this process ran, or would have if other processes had not."""
+    try:
+        stats = [Path(f"/proc/self/task/{thread}/schedstat").read_text() for thread in os.listdir("/proc/self/task")]
+    except (FileNotFoundError, ProcessLookupError):  # one has just ended, or this is no Linux
+        return time.process_time()
+    return sum(int(nanoseconds) for line in stats for nanoseconds in line.split()[:2]) / 1e9
 
 
 def _mark_unanswered(lane: _Lane) -> None:
@@ -402,8 +422,8 @@ def _number_in(index: bytes, extension: str) -> int:
 
 def _put_index(plan: dict[str, Any], receipts: list[_Receipt], store: Store, job: LandJob, watch: _Watch) -> None:
     started = time.monotonic()
-    made = plan["number"] == len(receipts)  # with its first file a directory gets its index
-    receipts[-1].requests += put_index(store, _key(plan), plan["number"], job.paths, made, watch.beat)
+    number = plan["number"]
+    receipts[-1].requests += put_index(store, _key(plan), number, job.paths, number - len(receipts), watch.beat)
     receipts[-1].index_s = time.monotonic() - started
     if not watch.given_up:
         for receipt in receipts:
@@ -411,15 +431,17 @@ def _put_index(plan: dict[str, Any], receipts: list[_Receipt], store: Store, job
 
 
 def put_index(
-    store: Store, key: layout.DataKey, number: int, options: layout.PathOptions, made: bool, beat: Beat
+    store: Store, key: layout.DataKey, number: int, options: layout.PathOptions, before: int | None, beat: Beat
 ) -> int:
     """Let the index name file `number`, unless it names a later one; returns the requests it took.
 
-    `made` says that there should be none yet. Otherwise the one that stands is read first, and replaced only if nobody
-    has changed it since, so a process that was paused in between cannot set it back.
+    It should name file `before` now; 0 means that there should be none. Where that is not known, not so, or not enough
+    for the store, the one that stands is read first. It is replaced only if nobody has changed it since, so a process
+    that was paused in between cannot set it back.
     """
     path, text = layout.index_path(key, options), layout.index_text(key, number, options).encode()
-    tag, requests = "" if made else None, 0
+    tag = store.tag_of(layout.index_text(key, before, options).encode()) if before else None
+    tag, requests = "" if before == 0 else tag, 0
     for _ in range(_INDEX_TRIES):
         beat(0)
         if tag is None:

@@ -254,6 +254,9 @@ class ObjectStore:
         found = self.get_tagged(path)
         return found[0] if found is not None else None
 
+    def tag_of(self, data: bytes) -> str | None:
+        return None
+
     def get_tagged(self, path: str) -> tuple[bytes, str] | None:
         with self._sorted_errors(path):
             try:

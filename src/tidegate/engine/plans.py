@@ -43,12 +43,19 @@ class PlanBook:
     def files(self, round_: Round) -> pa.Table:
         queues = self.ledger.queues
         owners = round_.dispatcher.tolist()
-        targets = [self.rules.target(queues.schema_names[n], queues.table_names[n]) for n in owners]
+        names = queues.names(round_.dispatcher)
+        targets = self._targets(names)
         heads = np.zeros(len(round_), np.int64)
         if protocol.has_header(self.settings.encoding):
             layouts = queues.items.layout[round_.slots[round_.bounds[:-1]]].tolist()
             heads += [self._head_bytes(owner, key) for owner, key in zip(owners, layouts, strict=True)]
-        return file_rows(round_, self.ledger, targets, [self._dispatcher(owner) for owner in owners], heads)
+        return file_rows(round_, self.ledger, names, targets, [self._dispatcher(owner) for owner in owners], heads)
+
+    def _targets(self, names: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """The names that these tables land under; without routes their own, and none is kept for each table."""
+        if self.settings.rules.routes_nothing:
+            return names
+        return [self.rules.target(*name) for name in names]
 
     def _dispatcher(self, owner: int) -> str:
         """The id of this dispatcher in names of files; nothing where tables are not split."""
@@ -82,7 +89,7 @@ class PlanBook:
         items, ds, slots = queues.items, queues.dispatchers, round_.slots
         segments = {int(n): self.ledger.spool.path(int(n)) for n in np.unique(items.segment[slots])}
         owners, layouts = round_.dispatcher.tolist(), items.layout[slots[round_.bounds[:-1]]]
-        targets = [self.rules.target(queues.schema_names[n], queues.table_names[n]) for n in owners]
+        targets = self._targets(queues.names(round_.dispatcher))
         dates = {number: date_of(number, self.settings.date_separator) for number in np.unique(round_.date).tolist()}
         columns = [
             np.arange(len(round_)), round_.lane, [schema for schema, _ in targets], [table for _, table in targets],

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.control.columns import Ints
 from tidegate.control.ledger import Ledger
@@ -26,6 +27,7 @@ from tidegate.engine.journal import (
     FILES,
     FOLDER,
     SNAPSHOT,
+    TABLES,
     Head,
     Journal,
     data_key,
@@ -59,6 +61,7 @@ class Recovered:
     foreign: bool = False
     surpassed: bool = False  # another writer has brought the checkpoint further than the journal knows
     tables: list[pa.Table] = field(default_factory=list)  # a snapshot, then files in order, all durable
+    pending: pa.Table = field(default_factory=FILES.empty_table)  # files that were planned and never confirmed
     orphans: pa.Table = field(default_factory=FILES.empty_table)
     dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # tables whose state was given up
     next_plan: int = 0
@@ -78,7 +81,7 @@ def open_journal(
     else's files stand there, `written_ts` is the checkpoint in `metadata`. We never write one that the journal does not
     know, so a greater one says that another writer was here after us.
     """
-    journal, found, pending = _read_all(store, options)
+    journal, found = _read_all(store, options)
     _refuse_other_shape(found.shape, shape)
     found.shape = dict(shape)
     found.surpassed |= written_ts > found.checkpoint_ts
@@ -88,17 +91,16 @@ def open_journal(
     # Whoever wrote before is fenced off from here on.
     journal.record(replace(head, foreign=found.foreign, surpassed=found.surpassed))
     if found.surpassed:
-        _forget_plans(found, pending)
-    _adopt(store, options, found, pa.concat_tables([found.orphans, *pending.values()]))
+        _forget_plans(found)
+    _adopt(store, options, found, pa.concat_tables([found.orphans, found.pending]))
     journal.orphans = found.orphans
     return journal, found
 
 
-def _forget_plans(found: Recovered, pending: dict[int, pa.Table]) -> None:
+def _forget_plans(found: Recovered) -> None:
     """Another writer has used the numbers since: what stands under them may be its own, of whatever size."""
-    found.next_plan = max([found.next_plan, *(plan + 1 for plan in pending)])
-    pending.clear()
-    found.orphans = FILES.empty_table()
+    found.next_plan = max([found.next_plan, *(plan + 1 for plan in found.pending["plan"].to_pylist())])
+    found.pending = found.orphans = FILES.empty_table()
 
 
 def _refuse_other_shape(before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -115,28 +117,26 @@ def read_journal(store: Store) -> Recovered | None:
     return _read_all(store, paths.PathOptions())[1] if has_journal(store) else None
 
 
-def _read_all(store: Store, options: paths.PathOptions) -> tuple[Journal, Recovered, dict[int, pa.Table]]:
+def _read_all(store: Store, options: paths.PathOptions) -> tuple[Journal, Recovered]:
     names = sorted(path for path, _ in store.list(FOLDER))
     entries = [path for path in names if path.endswith(ENTRY)]
     snapshots = [path for path in names if path.endswith(SNAPSHOT)]
     journal, found = Journal(store, options), Recovered()
-    pending: dict[int, pa.Table] = {}
     if snapshots:
         journal.number = journal.snapshot_number = number_of(snapshots[-1])
-        journal.takeovers.update(_read_snapshot(store, snapshots[-1], found, pending))
+        journal.takeovers.update(_read_snapshot(store, snapshots[-1], found))
     for path in entries:
         if number_of(path) > journal.number:
             journal.number = number_of(path)
-            if _read_entry(store, path, found, pending, options):
+            if _read_entry(store, path, found, options):
                 journal.takeovers.add(journal.number)
-    return journal, found, pending
+    return journal, found
 
 
 def floor_of(ledger: Ledger) -> Floor | None:
-    """What is durable already although the position may lie before it."""
-    ds = ledger.queues.dispatchers
-    durable = np.flatnonzero(ds.durable_ts[: ds.size] > 0)
-    checkpoint_ts = ledger.progress.checkpoint_ts
+    """What is durable already although the position may lie before it; of few tables that is past the checkpoint."""
+    ds, checkpoint_ts = ledger.queues.dispatchers, ledger.progress.checkpoint_ts
+    durable = np.flatnonzero(ds.durable_ts[: ds.size] > checkpoint_ts)
     if not len(durable) and not checkpoint_ts:
         return None
     owner = ds.table_id[durable] * ledger.spans + ds.span[durable]
@@ -148,8 +148,8 @@ def floor_of(ledger: Ledger) -> Floor | None:
 def restore(ledger: Ledger, found: Recovered) -> None:
     """Bring dispatchers and lanes back to where the journal saw them."""
     ledger.queues.dropped = found.dropped
-    for table in found.tables:
-        _restore_table(ledger, table)
+    if found.tables:
+        _restore_tables(ledger, pa.concat_tables([_as_tables(table) for table in found.tables]))
     ledger.progress.checkpoint_ts = found.checkpoint_ts
     ledger.progress.resolved_ts = found.checkpoint_ts
     ledger.progress.position = found.position
@@ -168,20 +168,28 @@ def restore(ledger: Ledger, found: Recovered) -> None:
         queues.lanes.schema_version[:] = 0
 
 
-def _restore_table(ledger: Ledger, table: pa.Table) -> None:
+def _as_tables(table: pa.Table) -> pa.Table:
+    """Rows of a snapshot as they are; of durable files, what a snapshot would say after them."""
+    if "schema_version" not in table.column_names:
+        settled = pc.if_else(pc.greater(table["last_ts"], 0), table["version"], 0)
+        table = table.append_column("schema_version", settled)
+    return table.select(TABLES.names)
+
+
+def _restore_tables(ledger: Ledger, tables: pa.Table) -> None:
+    """Set every column at once: of a table that stands there several times the last row counts."""
     queues = ledger.queues
     ds, lanes = queues.dispatchers, queues.lanes
-    ints = {name: table[name].to_numpy().astype(np.int64) for name in table.column_names if name not in _TEXTS}
+    schemas, names = (tables[name].combine_chunks() for name in _TEXTS)
+    ints = {name: tables[name].to_numpy().astype(np.int64, copy=False) for name in TABLES.names if name not in _TEXTS}
     numbers = queues.number(ints["table_id"], ints["span"], ints["logical_table_id"])
-    texts = (table[name].to_pylist() for name in ("schema_name", "table_name"))
-    for number, schema, name, owner in zip(numbers.tolist(), *texts, ints["logical_table_id"].tolist(), strict=True):
-        queues.rename(number, schema, name, owner)
+    queues.rename_many(numbers, schemas, names, ints["logical_table_id"])
     lane = ds.lane[numbers]
     lanes.version[lane], lanes.directory[lane] = ints["version"], ints["directory"]
     lanes.date[lane], lanes.number[lane] = ints["date"], ints["number"]
     durable = ints["last_ts"] > 0
     lanes.look[lane[durable]] = False
-    lanes.schema_version[lane] = ints.get("schema_version", np.where(durable, ints["version"], 0))
+    lanes.schema_version[lane] = ints["schema_version"]
     ds.durable_ts[numbers[durable]], ds.durable_seq[numbers[durable]] = (
         ints["last_ts"][durable],
         ints["last_seq"][durable],
@@ -193,7 +201,7 @@ def _restore_table(ledger: Ledger, table: pa.Table) -> None:
     ds.version[numbers] = ints["version"]
 
 
-_TEXTS = ("schema_name", "table_name", "target_schema", "target_table", "dispatcher")
+_TEXTS = ("schema_name", "table_name")
 
 
 def _adopt(store: Store, options: paths.PathOptions, found: Recovered, planned: pa.Table) -> None:
@@ -252,45 +260,53 @@ def _look_for(store: Store, options: paths.PathOptions, files: list[dict[str, An
     last = adopted[-1]["number"] if adopted else 0
     if adopted:
         with contextlib.suppress(StoreConflict):  # an index that is further shows it already
-            put_index(store, key, last, options, made=False, beat=lambda size: None)
+            put_index(store, key, last, options, None, beat=lambda size: None)
     return _Lane(adopted, [file for file in files if file["number"] > last], blocked)
 
 
-def _read_snapshot(store: Store, path: str, found: Recovered, pending: dict[int, pa.Table]) -> list[int]:
+def _read_snapshot(store: Store, path: str, found: Recovered) -> list[int]:
     """Apply a snapshot; returns the entries with which writers took over, which stay whatever it replaces."""
     tables = _read(store, path)
     body = json.loads(tables.schema.metadata[b"tidegate"])
     _apply_head(body, found)
     found.tables.append(tables.replace_schema_metadata(None))
-    rows = table_of(bytes.fromhex(body["pending"]))
-    for plan, table in zip(rows["plan"].to_pylist(), _each(rows), strict=True):
-        pending[plan] = table
+    _pend(found, table_of(bytes.fromhex(body["pending"])))
     found.orphans = table_of(bytes.fromhex(body["orphans"]))
     found.dropped = table_of(bytes.fromhex(body["dropped"]))["key"].to_numpy().copy()
     takeovers: list[int] = body["takeovers"]
     return takeovers
 
 
-def _read_entry(
-    store: Store, path: str, found: Recovered, pending: dict[int, pa.Table], options: paths.PathOptions
-) -> bool:
+def _read_entry(store: Store, path: str, found: Recovered, options: paths.PathOptions) -> bool:
     """Apply one entry; returns whether a writer took over with it."""
     table = _read(store, path)
     head = json.loads(table.schema.metadata[b"tidegate"])
     table = table.replace_schema_metadata(None)
     _apply_head(head, found)
-    for plan in head["withdrawn"]:
-        pending.pop(plan, None)
-    done = [pending.pop(plan) for plan in head["confirmed"] if plan in pending]
-    if done:
-        found.tables.append(pa.concat_tables(done))
-        found.orphans = still_orphans(found.orphans, done, options)
-    for plan, row in zip(table["plan"].to_pylist(), _each(table), strict=True):
-        pending[plan] = row
+    found.pending = _without(found.pending, head["withdrawn"])
+    at = pc.index_in(pa.array(head["confirmed"], pa.int64()), found.pending["plan"].combine_chunks()).drop_null()
+    if len(at):
+        done = found.pending.take(at)  # in the order in which they landed
+        found.tables.append(done)
+        found.orphans = still_orphans(found.orphans, [done], options)
+        found.pending = _without(found.pending, head["confirmed"])
+    _pend(found, table)
     if head["surpassed"]:
         found.surpassed = True
-        _forget_plans(found, pending)
+        _forget_plans(found)
     return bool(head["takeover"])
+
+
+def _pend(found: Recovered, files: pa.Table) -> None:
+    """These are planned. A snapshot may be ahead of an entry, so a plan may come twice: the newer row counts."""
+    if files.num_rows:
+        newest = pa.concat_tables([files, found.pending]).combine_chunks()
+        _, first = np.unique(newest["plan"].to_numpy(), return_index=True)
+        found.pending = newest.take(pa.array(first))
+
+
+def _without(files: pa.Table, plans: list[int]) -> pa.Table:
+    return files.filter(~np.isin(files["plan"].to_numpy(), np.array(plans, np.int64))) if plans else files
 
 
 def _read(store: Store, path: str) -> pa.Table:
@@ -305,7 +321,3 @@ def _apply_head(head: dict[str, Any], found: Recovered) -> None:
     found.position = head["position"] if head["position"] is not None else found.position
     found.spans, found.shape, found.foreign = head["spans"], head["shape"], head["foreign"]
     found.layouts.update({int(key): text for key, text in head["layouts"].items()})
-
-
-def _each(table: pa.Table) -> list[pa.Table]:
-    return [table.slice(i, 1) for i in range(table.num_rows)]

@@ -16,12 +16,14 @@ import hashlib
 import itertools
 import os
 import uuid
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
-from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable, TidegateError
+from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
 from tidegate.format.layout import RESERVED_PREFIX
 from tidegate.sink_uri import NO_ACCESS, REMOTE, Access
 
@@ -30,12 +32,13 @@ Beat = Callable[[int], None]  # called before each operation with its bytes: pro
 
 _STEP_BYTES = 8 << 20
 _SMALL_BYTES = 16 << 10
+_LOCKS = 64
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTDIR, errno.EISDIR}
 _NO_RANGE_COPY = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 class Store(Protocol):
-    concurrency: int | None  # landings that gain from running at once in one task; None: as many as there are workers
+    concurrency: int | None  # landings that may gain from running at once in one task; None: as many as workers allow
 
     def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
         """A new object of `head` and the spool slices in order."""
@@ -51,6 +54,9 @@ class Store(Protocol):
 
         False if another stands there, or none. A process that was paused cannot set back what others wrote since.
         """
+
+    def tag_of(self, data: bytes) -> str | None:
+        """The tag of an object with these bytes; None where only the store knows."""
 
     def get(self, path: str) -> bytes | None: ...
 
@@ -104,67 +110,89 @@ class FileStore:
     def __init__(self, root: Path) -> None:
         self._root = os.path.abspath(root)
         self._temp = f"{self._root}/{RESERVED_PREFIX}/tmp"
-        self._lock = f"{self._root}/{RESERVED_PREFIX}/lock"
+        self._lock = f"{self._root}/{RESERVED_PREFIX}/lock-"
         self._name, self._names = uuid.uuid4().hex, itertools.count()  # of temporary files
 
     def prepare(self) -> None:
-        with _sorted_errors(self._root):
+        with _SortedErrors(self._root):
             os.makedirs(self._temp, exist_ok=True)
             for name in os.listdir(self._temp):
                 _unlink(f"{self._temp}/{name}")
 
     def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
         size = len(head) + sum(length for _, _, length in slices)
-        with _sorted_errors(path), self._temporary() as temp:
-            with _created(temp) as file:
-                _write(file, head)
-                _copy_slices(file, slices, beat)
-            beat(0)
-            if not self._link(temp, path):
-                if (found := self._size(path)) != size:
-                    raise StoreConflict(f"{path} exists with {found} bytes where {size} were to be written")
-                if not filecmp.cmp(temp, self._path(path), shallow=False):
-                    raise StoreConflict(f"{path} exists with other content than the {size} bytes to be written")
+        with _SortedErrors(path):
+            temp = self._temporary()
+            try:
+                file = _new(temp)
+                try:
+                    _write(file, head)
+                    _copy_slices(file, slices, beat)
+                finally:
+                    os.close(file)
+                beat(0)
+                if not self._link(temp, path):
+                    self._refuse_another(path, temp, size)
+            finally:
+                _unlink(temp)
+
+    def _refuse_another(self, path: str, temp: str, size: int) -> None:
+        """What stands there is what was to be written, from a try whose answer was lost."""
+        if (found := self._size(path)) != size:
+            raise StoreConflict(f"{path} exists with {found} bytes where {size} were to be written")
+        if not filecmp.cmp(temp, self._path(path), shallow=False):
+            raise StoreConflict(f"{path} exists with other content than the {size} bytes to be written")
 
     def create_bytes(self, path: str, data: bytes) -> bool:
-        with _sorted_errors(path), self._temporary() as temp:
-            _write_new(temp, data)
-            return self._link(temp, path)
+        with _SortedErrors(path):
+            return self._create(path, data)
 
     def put(self, path: str, data: bytes) -> None:
-        with _sorted_errors(path), self._temporary() as temp:
+        with _SortedErrors(path):
+            self._replace(path, data)
+
+    def swap(self, path: str, data: bytes, tag: str) -> bool:
+        with _SortedErrors(path):
+            if not tag:
+                return self._create(path, data)
+            lock = os.open(f"{self._lock}{zlib.crc32(path.encode()) % _LOCKS}", os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                # Whoever is paused with it keeps the others out until it is ended.
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                found = self.get_tagged(path)
+                if found is None or found[1] != tag:
+                    return False
+                self._replace(path, data)
+                return True
+            finally:
+                os.close(lock)
+
+    def _create(self, path: str, data: bytes) -> bool:
+        temp = self._temporary()
+        try:
             _write_new(temp, data)
-            target = self._path(path)
+            return self._link(temp, path)
+        finally:
+            _unlink(temp)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        temp, target = self._temporary(), self._path(path)
+        try:
+            _write_new(temp, data)
             try:
                 os.replace(temp, target)
             except FileNotFoundError:
                 _make_folder(os.path.dirname(target))
                 os.replace(temp, target)
+        except BaseException:
+            _unlink(temp)
+            raise
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
-        with _sorted_errors(path), self._temporary() as temp:
-            _write_new(temp, data)
-            if not tag:
-                return self._link(temp, path)
-            with self._alone():
-                found = self.get_tagged(path)
-                if found is None or found[1] != tag:
-                    return False
-                os.replace(temp, self._path(path))
-                return True
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Whoever is paused in here keeps the others out until it is ended."""
-        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
+    def tag_of(self, data: bytes) -> str | None:
+        return content_tag(data)
 
     def get(self, path: str) -> bytes | None:
-        with _sorted_errors(path):
+        with _SortedErrors(path):
             try:
                 return _read(self._path(path))
             except FileNotFoundError:
@@ -175,7 +203,7 @@ class FileStore:
         return (data, content_tag(data)) if data is not None else None
 
     def get_range(self, path: str, offset: int, length: int) -> bytes | None:
-        with _sorted_errors(path):
+        with _SortedErrors(path):
             try:
                 with open(self._path(path), "rb", buffering=0) as file:
                     return os.pread(file.fileno(), length, offset)
@@ -183,18 +211,18 @@ class FileStore:
                 return None
 
     def size(self, path: str) -> int | None:
-        with _sorted_errors(path):
+        with _SortedErrors(path):
             return self._size(path)
 
     def modified(self, path: str) -> float | None:
-        with _sorted_errors(path):
+        with _SortedErrors(path):
             try:
                 return os.stat(self._path(path)).st_mtime
             except FileNotFoundError:
                 return None
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        with _sorted_errors(prefix):
+        with _SortedErrors(prefix):
             yield from self._list(self._path(prefix) if prefix else self._root, f"{prefix}/" if prefix else "")
 
     def _list(self, folder: str, prefix: str) -> Iterator[tuple[str, int]]:
@@ -209,12 +237,12 @@ class FileStore:
             yield from self._list(entry.path, f"{prefix}{entry.name}/")
 
     def delete(self, path: str) -> None:
-        with _sorted_errors(path):
+        with _SortedErrors(path):
             _unlink(self._path(path))
 
     def remove_empty(self, path: str) -> None:
         """Remove a directory that holds nothing; one that holds something stays, one that is not there is fine."""
-        with _sorted_errors(path):
+        with _SortedErrors(path):
             try:
                 os.rmdir(self._path(path))
             except OSError as exc:
@@ -229,13 +257,8 @@ class FileStore:
     def _size(self, path: str) -> int | None:
         return _size(self._path(path))
 
-    @contextlib.contextmanager
-    def _temporary(self) -> Iterator[str]:
-        temp = f"{self._temp}/{self._name}-{next(self._names)}"
-        try:
-            yield temp
-        finally:
-            _unlink(temp)
+    def _temporary(self) -> str:
+        return f"{self._temp}/{self._name}-{next(self._names)}"
 
     def _link(self, temp: str, path: str) -> bool:
         target = self._path(path)
@@ -274,6 +297,9 @@ class NoopStore:
 
     def swap(self, path: str, data: bytes, tag: str) -> bool:
         return True
+
+    def tag_of(self, data: bytes) -> str | None:
+        return None
 
     def get(self, path: str) -> bytes | None:
         return None
@@ -327,17 +353,14 @@ def _make_folder(path: str) -> None:
 
 
 def _unlink(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    try:  # noqa: SIM105 as `_SortedErrors`
         os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
-@contextlib.contextmanager
-def _created(path: str) -> Iterator[int]:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        yield file
-    finally:
-        os.close(file)
+def _new(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 def _read(path: str) -> bytes:
@@ -359,8 +382,11 @@ def _write(file: int, data: bytes) -> None:
 
 
 def _write_new(path: str, data: bytes) -> None:
-    with _created(path) as file:
+    file = _new(path)
+    try:
         _write(file, data)
+    finally:
+        os.close(file)
 
 
 def _copy_slices(target: int, slices: Sequence[Slice], beat: Beat) -> None:
@@ -403,12 +429,18 @@ def _copy_step(source: int, target: int, offset: int, length: int) -> int:
         return os.sendfile(target, source, offset, length)  # the spool and the sink are different kinds of file system
 
 
-@contextlib.contextmanager
-def _sorted_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except TidegateError:
-        raise
-    except OSError as exc:
-        kind = StoreRefused if exc.errno in _REFUSED else StoreUnavailable
-        raise kind(f"{exc.filename2 or exc.filename or path}: {exc.strerror or exc}") from exc
+class _SortedErrors:
+    """Library errors become ours. A class, because one made from a generator costs a tenth of a small file."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(exc, OSError):
+            ours = StoreRefused if exc.errno in _REFUSED else StoreUnavailable
+            raise ours(f"{exc.filename2 or exc.filename or self._path}: {exc.strerror or exc}") from exc

@@ -4,6 +4,8 @@
 source and reads the split in place, which spares moving the rows through the JVM. Such a row says all a task needs:
 `{"uri": ..., "ordering": ..., "split": ...}`. Spark asks for offsets in one process of its own; that process reads the
 `held` file whenever it is asked. `commit` releases nothing: at that time the events are accepted, not durable.
+
+All tables share a micro-batch and are accepted when it ends, so one that took long is followed by a smaller one.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,8 @@ _DEFAULTS = {
     "read": "rows",
 }
 _WAIT_SECONDS = 0.05
+_SHORT_SECONDS, _LONG_SECONDS = 1.5, 3.0
+_LEAST_SHARE = 1 / 16
 
 # Spark's form of EVENTS: all columns nullable, a list's element named as Spark names it.
 _VALUES = pa.list_(pa.field("element", pa.binary()))
@@ -51,6 +56,29 @@ def load_stream(spark: SparkSession, uri: str, position: str | None, **options: 
     given = {"parallelism": spark.sparkContext.defaultParallelism, "position": position or "", **options, "uri": uri}
     _checked({name: str(value) for name, value in given.items()})
     return spark.readStream.format(FORMAT).options(**given).load()
+
+
+@dataclass
+class Pace:
+    """How much of its limit a micro-batch may take, by how long the last one took.
+
+    However slow the rows of one table are to encode, the others wait a few seconds for it and no more.
+    """
+
+    share: float = 1.0
+    _began_at: float | None = None
+
+    def begin(self, now: float) -> None:
+        self._began_at = now
+
+    def end(self, now: float) -> None:
+        """The micro-batch that began last has ended; what is asked in vain in between begins none."""
+        took = _SHORT_SECONDS if self._began_at is None else now - self._began_at
+        if took > _LONG_SECONDS:
+            self.share = max(self.share / 2, _LEAST_SHARE)
+        elif took < _SHORT_SECONDS:
+            self.share = min(self.share * 2, 1.0)
+        self._began_at = None
 
 
 class TidegateSource(DataSource):  # type: ignore[misc]  # pyspark is not followed by mypy
@@ -75,6 +103,8 @@ class TidegateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit_bytes = int(options["limitBytes"])
         self._until_end = False
         self._target: Offset | None = None
+        # In `flush` mode a micro-batch takes as long as its files, and no path hands out two steps anyway.
+        self._pace = Pace() if options["wakeMode"] == "enqueue" else None
         self._source = _open(options)
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -122,7 +152,13 @@ class TidegateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._limit_bytes
-        return self._source.latest(start, limit_bytes, _held(self._options["held"]))
+        if self._pace is None:
+            return self._source.latest(start, limit_bytes, _held(self._options["held"]))
+        self._pace.end(time.monotonic())
+        end = self._source.latest(start, int(limit_bytes * self._pace.share), _held(self._options["held"]))
+        if end != start:
+            self._pace.begin(time.monotonic())
+        return end
 
 
 def _checked(given: Mapping[str, str]) -> dict[str, str]:

@@ -42,7 +42,7 @@ def _read_schedule(text: str) -> Schedule:
     every, comma, rest = text.partition(",")
     if not every.startswith("every:") or (comma and not rest.startswith("kinds=")):
         raise ValueError(f"a schedule such as every:5s,kinds=add-column|truncate (at {text!r})")
-    every_ms = _read_duration(every.removeprefix("every:"))
+    every_ms = read_every(every.removeprefix("every:"), "a schedule")
     if not comma:
         return Schedule(every_ms)
     kinds = tuple(rest.removeprefix("kinds=").split("|"))
@@ -51,9 +51,10 @@ def _read_schedule(text: str) -> Schedule:
     return Schedule(every_ms, kinds)
 
 
-def _read_duration(text: str) -> int:
+def read_every(text: str, what: str) -> int:
+    """`read_every("5s", "a schedule")` is 5000; the refusal begins with `what`."""
     found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h)", text, re.ASCII)
     every_ms = round(float(found[1]) * _UNITS_MS[found[2]]) if found else 0
     if not 1 <= every_ms <= MAX_EVERY_MS:
-        raise ValueError(f"a schedule: {text!r} must be a time from 1ms to 366 days, such as 100ms, 5s, 2m or 1h")
+        raise ValueError(f"{what}: {text!r} must be a time from 1ms to 366 days, such as 100ms, 5s, 2m or 1h")
     return every_ms

@@ -131,9 +131,6 @@ class Steps:
         window_ts: Ints = tso(self.epoch_ms) + self.room + step * self._window
         return window_ts + inside_ts
 
-    def start_ts(self, commit_ts: Ints) -> Ints:
-        return commit_ts - tso(_START_MS)
-
     def resolved(self, step: int) -> int:
         """Everything at or below this commit-ts stands in the steps before `step`."""
         return tso(self.epoch_ms) + step * self._window - 1
@@ -150,6 +147,10 @@ class Steps:
     @cached_property
     def _gap(self) -> int:
         return (self._window - self.room) // int(self.step_rows.max() // self.txn_rows)
+
+
+def start_ts(commit_ts: Ints) -> Ints:
+    return commit_ts - tso(_START_MS)
 
 
 def cut_tables(ends: Ints, pieces: int) -> list[tuple[int, int]]:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.events import DELETE, INSERT, UPDATE
+from tidegate.events import DELETE, EVENTS, INSERT, UPDATE
 from tidegate.format.tables import Column, Layout
 
 Ints = npt.NDArray[np.int64]
@@ -213,8 +213,39 @@ def _with_added(values: pa.Array, key: Hashes, added: Ints) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), joined.buffers()[2]])
 
 
-def kind_names(kind: Codes) -> pa.Array:
-    return _KINDS.take(pa.array(kind))
+def change_rows(
+    changes: Changes,
+    position: Ints,
+    times: tuple[Ints, Ints],
+    images: tuple[pa.ListArray, pa.ListArray],
+    state: dict[str, pa.Array],
+) -> pa.RecordBatch:
+    """Events of changes at these positions: start and commit time, after and before, and the state of their table."""
+    rows = len(position)
+    columns = {
+        "kind": _KINDS.take(pa.array(changes.kind)),
+        "schema_name": pa.repeat(pa.scalar(SCHEMA_NAME), rows),
+        "schema_id": pa.repeat(pa.scalar(SCHEMA_ID, pa.int64()), rows),
+        "start_ts": pa.array(times[0]),
+        "commit_ts": pa.array(times[1]),
+        "seq": pa.array(position + 1),
+        "after": images[0],
+        "before": images[1],
+        "ddl": pa.nulls(rows, pa.string()),
+    } | state
+    return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.names], schema=EVENTS)
+
+
+def first_state(tables: Ints, run: Ints, version: int, layout: int) -> dict[str, pa.Array]:
+    """What events say of tables that no DDL changes; `run` is each row's table among these."""
+    table_id = pa.array(tables[run] + FIRST_TABLE_ID)
+    return {
+        "table_name": table_names(tables + 1).take(pa.array(run)),
+        "table_id": table_id,
+        "logical_table_id": table_id,
+        "table_version": pa.repeat(pa.scalar(version, pa.int64()), len(run)),
+        "layout": pa.repeat(pa.scalar(layout, pa.int64()), len(run)),
+    }
 
 
 def table_names(number: Ints) -> pa.Array:

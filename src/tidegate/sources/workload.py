@@ -10,6 +10,8 @@ With `ddl=every:5s` DDLs stand on boundaries between steps (`ddl_play`). They ar
 in the micro-batch in which the first table passes their boundary; a path that lags comes to it later. A DDL that
 concerns all tables without a change of their versions ends the micro-batch at its boundary, and no table passes it
 before all have come to it. The resolved mark of a micro-batch never passes a DDL that is not handed out.
+
+A `neighbour` is one more table with a stream of its own, which takes at most half of a micro-batch.
 """
 
 from __future__ import annotations
@@ -23,30 +25,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.events import EVENTS, tso
+from tidegate.errors import BadSetting
+from tidegate.events import tso
 from tidegate.sources.admission import Admission
 from tidegate.sources.ddl_events import DdlEvents, added_columns, state_columns, used_layouts
 from tidegate.sources.ddl_history import DdlHistory, States, ddl_history
 from tidegate.sources.ddl_play import Plan, room
+from tidegate.sources.neighbour import Neighbour
 from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
-from tidegate.sources.steps import ENDLESS, Cursor, Steps, cut_rows, cut_tables
-from tidegate.sources.sysbench import (
-    FIRST_TABLE_ID,
-    LAYOUT,
-    SCHEMA_ID,
-    SCHEMA_NAME,
-    History,
-    Ints,
-    Texts,
-    kind_names,
-    table_names,
-)
+from tidegate.sources.steps import ENDLESS, Cursor, Steps, cut_rows, cut_tables, start_ts
+from tidegate.sources.sysbench import FIRST_TABLE_ID, LAYOUT, History, Ints, Texts, change_rows, first_state
 from tidegate.sources.workload_params import Workload, parse_workload
 
 __all__ = ["Workload", "WorkloadSource", "parse_workload"]
 
 _STEP_MS = 1000  # the commit-ts window of a step when no rate says how long one takes
 _DDL_MS = 1000  # the tables were created that long before the epoch
+_NEIGHBOUR = "neighbour"  # its place in an offset, its rows in a split
 
 
 class WorkloadSource:
@@ -66,6 +61,7 @@ class WorkloadSource:
         self._wake_mode = wake_mode
         self._clock = clock
         self._rate_from: tuple[float, int] | None = None
+        self._neighbour_from: tuple[float, int] | None = None
         self._history = History(workload.rows, workload.rows if workload.prepare else 0, workload.mix)
         self._texts = Texts(workload.rows, workload.seed)
         self._layout = LAYOUT.fingerprint
@@ -74,6 +70,15 @@ class WorkloadSource:
         return Cursor().offset()
 
     def latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
+        if self._neighbour is None:
+            return self._latest(start, limit_bytes, held)
+        before = _handed_beside(start)
+        after = before if self._neighbour.table_id in held else self._neighbour_end(before, limit_bytes)
+        rest = limit_bytes - (after - before) * self._neighbour.row_bytes
+        end = self._latest(start, rest, held) | {_NEIGHBOUR: after}
+        return start if after == before and self._cursor(end) == self._cursor(start) else end
+
+    def _latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
         cursor = self._cursor(start)
         due = self._due_rows(cursor)
         admission = Admission(
@@ -98,9 +103,21 @@ class WorkloadSource:
             splits[-1]["ddl"] = [before.front, after.front]
             if after.passed() < after.front:  # the DDLs in front of the next row are handed out
                 splits[-1]["resolved"] += self._steps.room
-        return splits
+        return self._with_neighbour(splits, start, end, parallelism)
+
+    def _with_neighbour(self, splits: list[Split], start: Offset, end: Offset, parallelism: int) -> list[Split]:
+        """Its splits come first, for they may take longest; what it has not handed out is not resolved."""
+        if self._neighbour is None:
+            return splits
+        low, high = _handed_beside(start), _handed_beside(end)
+        splits[-1]["resolved"] = min(splits[-1]["resolved"], self._neighbour.resolved(high))
+        pieces = max(1, parallelism) if self._ordering == "global" else 1
+        return [{_NEIGHBOUR: [*piece]} for piece in self._neighbour.cut(low, high, pieces)] + splits
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        if _NEIGHBOUR in split and self._neighbour is not None:
+            yield from self._neighbour.read(*split[_NEIGHBOUR])
+            return
         first, last = split["tables"]
         low, high = (self._steps.positions(self._cursor(split[at]), first, last) for at in ("start", "end"))
         trim_low, trim_high = split.get("rows", (None, None))
@@ -137,6 +154,24 @@ class WorkloadSource:
             step_ms=step_ms,
             room=room(work.ddl, step_ms),
         )
+
+    @cached_property
+    def _neighbour(self) -> Neighbour | None:
+        work, habits = self._workload, self._workload.neighbour
+        if habits is None:
+            return None
+        epoch_ms = self._steps.epoch_ms
+        return Neighbour(habits, work.tables, self._history, self._texts, epoch_ms, self._version, work.row_bytes)
+
+    def _neighbour_end(self, start: int, limit_bytes: int) -> int:
+        """Half of a micro-batch may be its, or in `flush` mode one batch."""
+        assert self._neighbour is not None
+        now = self._clock()
+        if self._neighbour_from is None:
+            self._neighbour_from = now, start
+        since, begun = self._neighbour_from
+        share = min(limit_bytes // 2, self._workload.batch) if self._wake_mode == "flush" else limit_bytes // 2
+        return self._neighbour.taken(start, self._neighbour.due(begun, now - since), share)
 
     @cached_property
     def _plan(self) -> Plan:
@@ -200,7 +235,7 @@ class WorkloadSource:
     def _read_with_ddl(self, split: Split, tables: Ints, low: Ints, high: Ints) -> Iterator[pa.RecordBatch]:
         """Rows cut where the state of their table changes; then the DDLs of the micro-batch, if they stand here."""
         numbers = self._ddls.numbers(*split.get("ddl", (0, 0)))
-        layouts, ddls = DdlEvents(self._plan, self._ddls).rows(numbers, self._steps.start_ts)
+        layouts, ddls = DdlEvents(self._plan, self._ddls).rows(numbers, start_ts)
         table, low, high, states = self._cut_states(split, tables, low, high)
         yield layout_rows(used_layouts(states) | layouts or {self._layout: LAYOUT.to_json()}, self._version)
         yield from self._batches(table, low, high, states)
@@ -246,34 +281,20 @@ class WorkloadSource:
         """`counts` changes of each table from position `first` on."""
         run = np.repeat(np.arange(len(tables)), counts)
         position = np.arange(len(run)) + (first - (np.cumsum(counts) - counts))[run]
-        table, rows = tables[run], len(run)
+        table = tables[run]
         changes = self._history.changes(position)
-        after, before = self._texts.images(table, changes, None if states is None else added_columns(states, run))
+        images = self._texts.images(table, changes, None if states is None else added_columns(states, run))
         commit_ts = self._steps.commit_ts(table, position)
-        columns = {
-            "kind": kind_names(changes.kind),
-            "schema_name": pa.repeat(pa.scalar(SCHEMA_NAME), rows),
-            "schema_id": pa.repeat(pa.scalar(SCHEMA_ID, pa.int64()), rows),
-            "start_ts": pa.array(self._steps.start_ts(commit_ts)),
-            "commit_ts": pa.array(commit_ts),
-            "seq": pa.array(position + 1),
-            "after": after,
-            "before": before,
-            "ddl": pa.nulls(rows, pa.string()),
-        }
-        columns |= self._first_state(tables, run) if states is None else state_columns(states, run)
-        return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.names], schema=EVENTS)
+        state = first_state(tables, run, self._version, self._layout) if states is None else state_columns(states, run)
+        return change_rows(changes, position, (start_ts(commit_ts), commit_ts), images, state)
 
-    def _first_state(self, tables: Ints, run: Ints) -> dict[str, pa.Array]:
-        """What `state_columns` says of tables that no DDL changes."""
-        table_id = pa.array(tables[run] + FIRST_TABLE_ID)
-        return {
-            "table_name": table_names(tables + 1).take(pa.array(run)),
-            "table_id": table_id,
-            "logical_table_id": table_id,
-            "table_version": pa.repeat(pa.scalar(self._version, pa.int64()), len(run)),
-            "layout": pa.repeat(pa.scalar(self._layout, pa.int64()), len(run)),
-        }
+
+def _handed_beside(offset: Offset) -> int:
+    """How many rows the neighbour has handed out."""
+    handed = offset.get(_NEIGHBOUR, 0)
+    if not isinstance(handed, int) or handed < 0:
+        raise BadSetting(f'position {offset!r} is not one of a workload with a neighbour, such as {{"at": 7}}')
+    return handed
 
 
 def _shares(events: int | None, weight: npt.NDArray[np.float64]) -> Ints:

@@ -9,6 +9,7 @@ from math import gcd
 
 from tidegate.errors import BadSetting
 from tidegate.sources.ddl_mix import Schedule, read_schedules
+from tidegate.sources.neighbour import Habits, read_habits
 from tidegate.sources.source import byte_count, read_query
 from tidegate.sources.sysbench import DELETED, SCHEMA_NAME, UPDATED
 
@@ -29,6 +30,7 @@ class Workload:
     prepare: bool = True
     epoch: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     ddl: tuple[Schedule, ...] = ()
+    neighbour: Habits | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -42,6 +44,8 @@ def parse_workload(query: str) -> Workload:
     workload = Workload(**{name.replace("-", "_"): value for name, value in values.items()})
     if workload.rows < 2 and workload.mix[UPDATED] and workload.mix[DELETED]:
         raise BadSetting("workload://sysbench: a mix of updates and deletes needs rows=2 or more")
+    if workload.neighbour is not None and (not workload.rate or workload.events is not None or workload.ddl):
+        raise BadSetting("workload://sysbench: neighbour needs a rate, and goes neither with events nor with ddl")
     return workload
 
 
@@ -105,4 +109,5 @@ _READERS: dict[str, Callable[[str], object]] = {
     "prepare": _read_flag,
     "epoch": _read_epoch,
     "ddl": read_schedules,
+    "neighbour": read_habits,
 }
