@@ -275,6 +275,32 @@ def test_the_planner_visits_active_dispatchers_only() -> None:
     assert f.ledger.planner.visited - before <= 4 * 10
 
 
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_round_looks_at_some_of_those_that_are_due_not_at_all(closing: bool) -> None:
+    f = feed(round_tables=10)
+    f.accept(*(Chunk(table) for table in range(2_000)))
+    f.ledger.planner.closing = closing
+    f.land(f.must_plan(5.0))  # with it all of them came of age
+    for _ in range(10):
+        before = f.ledger.planner.visited
+        round_ = f.must_plan(5.0)
+        assert len(round_) == 10
+        assert f.ledger.planner.visited - before <= 5 * 10
+        f.land(round_)
+
+
+def test_those_whose_lanes_are_busy_do_not_hide_the_others_that_are_due() -> None:
+    f = feed(round_tables=10)
+    f.accept(*(Chunk(table) for table in range(100)))
+    first = [f.must_plan(5.0) for _ in range(5)]
+    f.accept(*(Chunk(table) for table in range(50)), now=5.0)
+    rounds = f.plan_all(20.0)
+    assert sorted(table for round_ in rounds for table in f.tables(round_)) == list(range(50, 100))
+    for round_ in first:
+        f.land(round_, now=20.0)
+    assert sorted(table for round_ in f.plan_all(20.0) for table in f.tables(round_)) == list(range(50))
+
+
 # -- caps --------------------------------------------------------------------------------------------------------------
 
 

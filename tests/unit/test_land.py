@@ -12,7 +12,7 @@ import pytest
 
 from tidegate.engine.land import LandJob, land
 from tidegate.engine.rows import CONFLICT, ELSEWHERE, HUNG, LANDED, LOST, PLANS, REFUSED, UNFINISHED
-from tidegate.engine.store import Store
+from tidegate.engine.store import FileStore, Store
 from tidegate.format.csv import CsvOptions
 from tidegate.format.layout import PathOptions
 from tidegate.format.tables import CHECK, SETTLED, WRITE, Layout, schema_checksum, schema_file_text
@@ -526,3 +526,67 @@ def test_past_the_index_of_an_older_version_a_foreign_file_counts_too(job: LandJ
     for foreign, last in ((False, 5), (True, 6)):
         (receipt,) = run(replace(job, foreign=foreign), store, plan(0, schema=CHECK))
         assert (receipt["outcome"], receipt["found_version"], receipt["found_number"]) == (ELSEWHERE, VERSION - 2, last)
+
+
+# -- one thread or several ---------------------------------------------------------------------------------------------
+
+
+class Company(MemoryStore):
+    """Puts a data file only when another is being put, in another thread."""
+
+    def __post_init__(self) -> None:
+        self.together = threading.Barrier(2)
+
+    def create(self, path: str, head: bytes, slices: Any, beat: Any) -> None:
+        self.together.wait(timeout=10.0)
+        super().create(path, head, slices, beat)
+
+
+def test_where_lanes_wait_for_a_near_store_another_thread_comes(job: LandJob) -> None:
+    store = Company(concurrency=4)
+    receipts = run(replace(job, stall_s=20.0), store, *(plan(n, table=n) for n in range(1, 9)))
+    assert outcomes(receipts) == [LANDED] * 8
+
+
+def test_where_lanes_do_not_wait_one_thread_lands_all(job: LandJob) -> None:
+    threads = set()
+
+    class Noting(MemoryStore):
+        def create(self, path: str, head: bytes, slices: Any, beat: Any) -> None:
+            threads.add(threading.get_ident())
+            super().create(path, head, slices, beat)
+
+    run(job, Noting(concurrency=4), *(plan(n, table=n) for n in range(1, 50)))
+    assert len(threads) == 1
+
+
+# -- an index whose tag is its content ---------------------------------------------------------------------------------
+
+
+def test_on_files_an_index_is_not_read_before_it_is_replaced(job: LandJob, tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "sink")
+    store.prepare()
+    requests = [run(job, store, plan(0, number=number))[0]["requests"] for number in (1, 2, 3)]
+    assert requests == [2, 2, 2], "data and index"
+    assert store.get(index_file(1)) == b"CDC00000000000000000003.csv\n"
+
+
+@pytest.mark.parametrize("says", ["CDC00000000000000000001.csv\n", "nothing", None])
+def test_an_index_that_says_something_else_is_read_and_put_right(
+    job: LandJob, tmp_path: Path, says: str | None
+) -> None:
+    store = FileStore(tmp_path / "sink")
+    store.prepare()
+    if says is not None:
+        store.put(index_file(1), says.encode())
+    receipt = run(job, store, plan(0, number=3))[0]
+    assert (receipt["outcome"], receipt["requests"]) == (LANDED, 4), "data, a swap in vain, a look, a swap"
+    assert store.get(index_file(1)) == b"CDC00000000000000000003.csv\n"
+
+
+def test_an_index_that_is_further_stays_and_is_a_conflict(job: LandJob, tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "sink")
+    store.prepare()
+    store.put(index_file(1), b"CDC00000000000000000007.csv\n")
+    assert outcomes(run(job, store, plan(0, number=3))) == [CONFLICT]
+    assert store.get(index_file(1)) == b"CDC00000000000000000007.csv\n"

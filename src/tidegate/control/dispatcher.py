@@ -9,11 +9,11 @@ A lane is one index path: file number, date and the in-flight flag belong to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidegate.control.checkpoint import NOTHING_PENDING
@@ -222,24 +222,32 @@ class Queues:
         self.table_names.put(numbers, table_names)
         self.dispatchers.logical_id[numbers] = logical_id
 
-    def rename_from(self, version: Ints, numbers: Numbers, names: Sequence[tuple[str, str, int]]) -> None:
+    def rename_from(
+        self, version: Ints, numbers: Numbers, schema_names: pa.Array, table_names: pa.Array, logical_id: Ints
+    ) -> None:
         """A name stands with its version: what is queued under an older version still lands under the older name.
 
-        `names` are (schema, table, logical id); a dispatcher that has none yet gets its first one at once.
+        The numbers are sorted. A dispatcher that has no name yet gets its first one at once.
         """
-        logical = self.dispatchers.logical_id[numbers].tolist()
-        first: dict[int, tuple[str, str, int]] = {}
-        rows = zip(version.tolist(), numbers.tolist(), names, self.names(numbers), logical, strict=True)
-        for at, number, name, before, owner in rows:
-            if before == ("", "") and number not in first:
-                first[number] = name
-            elif number in self._coming_names or name != first.get(number, (*before, owner)):
-                self._coming_names.setdefault(number, {})[at] = name
-        if first:
-            schemas, tables, owners = zip(*first.values(), strict=True)
-            self.rename_many(
-                np.array(list(first), np.int64), pa.array(schemas), pa.array(tables), np.array(owners, np.int64)
-            )
+        known = [pc.equal(texts.take(numbers), "") for texts in (self.schema_names, self.table_names)]
+        nameless = pc.and_(*known).to_numpy(zero_copy_only=False)
+        first = np.zeros(len(numbers), np.bool_)
+        first[group_starts(numbers)] = True
+        first &= nameless
+        at = pa.array(np.flatnonzero(first))
+        self.rename_many(numbers[first], schema_names.take(at), table_names.take(at), logical_id[first])
+        rest = np.flatnonzero(~first)
+        if not len(rest):
+            return
+        texts = (column.take(pa.array(rest)).to_pylist() for column in (schema_names, table_names))
+        names = zip(*texts, logical_id[rest].tolist(), strict=True)
+        owners = self.dispatchers.logical_id[numbers[rest]].tolist()
+        rows = zip(
+            version[rest].tolist(), numbers[rest].tolist(), names, self.names(numbers[rest]), owners, strict=True
+        )
+        for begins, number, name, now, owner in rows:
+            if number in self._coming_names or name != (*now, owner):
+                self._coming_names.setdefault(number, {})[begins] = name
 
     def begin_versions(self, dispatcher: Numbers, version: Ints) -> None:
         """The next files of these dispatchers have these versions, so they land under the names that came with them."""

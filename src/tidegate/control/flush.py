@@ -44,7 +44,7 @@ _AGE_LEAD = (
 _CLOSING_PAUSE_S = 1.0
 _TABLE_REQUESTS = 3  # of a landing with one file: data, index read and put
 _SCHEMA_REQUESTS = 2
-_LONG_ROUND = 4
+_LONG_ROUND = _PORTION = 4
 _SAVED_S = 2.0  # for so long unspent requests are kept
 _UNBUDGETED = ("ddl", "close")
 
@@ -303,17 +303,24 @@ class Planner:
     def _other(self, now: float, date: int, spool: Spool) -> Round | None:
         if self._retries and self._retries[0][0] <= now:
             return self._take(self._retries)
-        self._collect_due(now)
+        self._collect_due(np.inf if self.closing else now)
         self._refill(now)
         for candidates, reason, whole in self._due(spool):
-            ready = self._ready(candidates)
-            if reason not in _UNBUDGETED:
-                ready = self._affordable(ready, now)
-            if len(ready):
-                round_ = self._round(ready, reason, date, whole)
-                self._spend(round_)
-                return round_
+            for portion in self._portions(candidates):
+                self.visited += len(portion)
+                ready = self._ready(portion)
+                if reason not in _UNBUDGETED:
+                    ready = self._affordable(ready, now)
+                if len(ready):
+                    round_ = self._round(ready, reason, date, whole)
+                    self._spend(round_)
+                    return round_
         return None
+
+    def _portions(self, candidates: Numbers) -> list[Numbers]:
+        """A million may be due, of which a round takes some thousands: no more are looked at. A budget compares all."""
+        most = _PORTION * self.limits.round_tables if self.limits.put_budget is None else max(1, len(candidates))
+        return [candidates[at : at + most] for at in range(0, len(candidates), most)]
 
     # -- request budget --------------------------------------------------------------------------------------------
 
@@ -364,7 +371,7 @@ class Planner:
     def _due(self, spool: Spool) -> list[tuple[Numbers, str, bool]]:
         draining = (self._ddl_due, "ddl", True)
         if self.closing:
-            return [draining, (self._all_active(), "close", True)]
+            return [draining, (self._age_due, "close", True), (self._size_due, "close", True)]
         pressed = self._pressed(spool) if spool.under_pressure() else np.zeros(0, np.int64)
         aged, full = (self._age_due, self.limits.age_reason, True), (self._size_due, "size", False)
         # A whole file for a request is the best use of a budget, and of what is short the age bound has to give.

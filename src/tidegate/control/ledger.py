@@ -174,14 +174,15 @@ class Ledger:
         slots = self._store(batch, items, now, dispatcher, order, segments)
         grouped = dispatcher[order]
         self._mark_accepted(slots, grouped)
-        self.use(np.unique(grouped), now)
+        owners = grouped[group_starts(grouped)]
+        self.use(owners, now)
         self.planner.activated(self.queues.append(slots, grouped), now)
-        self.planner.grown(np.unique(grouped))
+        self.planner.grown(owners)
         if self.blocking.blocks:
             for block in blocks:
                 self.use(block.members, now)
             touched = [self.blocking.notice(block) for block in blocks]
-            self.planner.drain(np.unique(np.concatenate([grouped, *touched])))
+            self.planner.drain(np.unique(np.concatenate([owners, *touched])))
         self.progress.accepted(batch, len(slots) + len(blocks), end, resolved_ts)
         self.accepted_items += len(slots) + int(empty.sum())
         self.durable_items += int(empty.sum())
@@ -289,9 +290,11 @@ class Ledger:
         changed = order[version[order] != ds.version[dispatcher[order]]]
         if not len(changed):
             return
-        texts = (items[name].take(pa.array(changed)).to_pylist() for name in ("schema_name", "table_name"))
-        names = list(zip(*texts, _ints(items, "logical_table_id")[changed].tolist(), strict=True))
-        self.queues.rename_from(version[changed], dispatcher[changed], names)
+        schemas, tables = (
+            items[name].combine_chunks().take(pa.array(changed)) for name in ("schema_name", "table_name")
+        )
+        logical_id = _ints(items, "logical_table_id")[changed]
+        self.queues.rename_from(version[changed], dispatcher[changed], schemas, tables, logical_id)
         ds.version[dispatcher[changed]] = version[changed]
 
     def _open_segments(self, items: pa.Table, order: Numbers) -> tuple[Numbers, list[str]]:
@@ -305,7 +308,7 @@ class Ledger:
         np.maximum.at(end, codes, _ints(items, "offset") + _ints(items, "length"))
         tier = np.zeros(len(paths), np.int64)
         tier[codes] = _ints(items, "tier")
-        used = np.unique(codes[order])
+        used = np.flatnonzero(np.bincount(codes[order], minlength=len(paths)))
         numbers = np.full(len(paths), -1, np.int64)
         numbers[used] = self.spool.open_segments([paths[i] for i in used], end[used].tolist(), tier[used].tolist())
         dropped = [path for i, path in enumerate(paths) if numbers[i] < 0]
