@@ -558,6 +558,25 @@ def test_what_failed_comes_again_together_with_the_same_numbers_and_files() -> N
     assert [files[plan] for plan in again.plan.tolist()] == f.sequence(again)
 
 
+def test_rounds_that_failed_as_often_come_again_as_one_up_to_what_a_round_may_take() -> None:
+    f = feed(round_tables=4, round_bytes=1 << 20)
+    for table in (1, 3, 5, 7, 9):
+        f.accept(Chunk(table, 1_000), Chunk(table + 1, 1_000))
+        f.ledger.receive(f.must_plan(0.0), np.zeros(2, np.bool_), now=0.0, seconds=0.1)
+    f.accept(Chunk(11, 1_000), now=0.5)
+    rounds = f.plan_all(1.0)
+    assert sorted(len(round_) for round_ in rounds) == [1, 2, 4, 4]
+    assert sorted(table for round_ in rounds for table in f.tables(round_)) == list(range(1, 12))
+    failed = next(round_ for round_ in rounds if len(round_) == 2)
+    f.ledger.receive(failed, np.zeros(2, np.bool_), now=1.0, seconds=0.1)
+    for round_ in rounds:
+        if round_ is not failed:
+            f.land(round_, now=1.0)
+    f.accept(Chunk(12, 1_000), now=2.0)
+    f.ledger.receive(f.must_plan(2.0), np.zeros(1, np.bool_), now=2.0, seconds=0.1)
+    assert sorted(len(round_) for round_ in f.plan_all(4.0)) == [1, 2], "one failed more often, and paused longer"
+
+
 def test_what_hung_comes_again_apart_from_the_others() -> None:
     f = feed()
     f.accept(*(Chunk(table, 1_000) for table in (1, 1, 2, 3, 4, 5)))

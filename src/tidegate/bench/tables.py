@@ -51,7 +51,7 @@ from tidegate.sources.sysbench import LAYOUT, SCHEMA_NAME
 
 _SWEEP_ROWS = 2
 _ROW_BYTES = 222
-_TABLE_BYTES, _SPARE_BYTES = 48 << 10, 2 << 30  # of an image: nine blocks of 4 KiB a table, and its inodes
+_TABLE_BYTES, _SPARE_BYTES = 16 << 10, 2 << 30  # of an image: blocks of 1 KiB, and inodes of 256 bytes
 _TABLE_INODES = 12
 _WARM_TABLES = 200
 _MEMORY_EVERY_S = 2.0  # a look at all processes takes a tenth of a second

@@ -20,7 +20,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +112,26 @@ class Round:
             self.version[keep], self.directory[keep], self.date[keep], self.bytes[keep], reason, self.schema[keep],
             self.attempt + 1, fresh=False,
         )  # fmt: skip
+
+
+def joined(rounds: list[Round], round_id: int) -> Round:
+    """Rounds of different lanes as one."""
+    names = (
+        "plan",
+        "slots",
+        "dispatcher",
+        "lane",
+        "number",
+        "version",
+        "directory",
+        "date",
+        "bytes",
+        "reason",
+        "schema",
+    )
+    columns: dict[str, Any] = {name: np.concatenate([getattr(round_, name) for round_ in rounds]) for name in names}
+    counts = np.concatenate([np.diff(round_.bounds) for round_ in rounds])
+    return replace(rounds[0], id=round_id, bounds=np.append(0, np.cumsum(counts)), **columns)
 
 
 class Place(NamedTuple):
@@ -290,19 +310,32 @@ class Planner:
         """What hung, if nothing else that hung is under way."""
         if self._suspect_out or not self._suspects or self._suspects[0][0] > now:
             return None
-        again = self._take(self._suspects)
+        again = self._taken(heapq.heappop(self._suspects)[2])
         self._suspect_out = again.id
         return again
 
-    def _take(self, waiting: list[tuple[float, int, Round]]) -> Round:
-        again = heapq.heappop(waiting)[2]
+    def _retry(self, now: float) -> Round:
+        """What failed and is due. Rounds that paused as long go together: each is a job, and there may be very many."""
+        rounds = [heapq.heappop(self._retries)[2]]
+        while self._retries and self._retries[0][0] <= now and self._go_together([*rounds, self._retries[0][2]]):
+            rounds.append(heapq.heappop(self._retries)[2])
+        if len(rounds) > 1:
+            self._rounds += 1
+        return self._taken(joined(rounds, self._rounds) if len(rounds) > 1 else rounds[0])
+
+    def _go_together(self, rounds: list[Round]) -> bool:
+        alike = {(round_.fresh, pause_s(round_.attempt, 0)) for round_ in rounds}
+        size = sum(int(round_.bytes.sum()) for round_ in rounds)
+        return len(alike) == 1 and sum(map(len, rounds)) <= self.limits.round_tables and size <= self._most_bytes()
+
+    def _taken(self, again: Round) -> Round:
         self.planned_bytes += int(again.bytes.sum())
         self._spend(again)
         return again
 
     def _other(self, now: float, date: int, spool: Spool) -> Round | None:
         if self._retries and self._retries[0][0] <= now:
-            return self._take(self._retries)
+            return self._retry(now)
         self._collect_due(np.inf if self.closing else now)
         self._refill(now)
         for candidates, reason, whole in self._due(spool):
