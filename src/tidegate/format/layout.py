@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from tidegate.errors import BadEvents, BadSetting, BrokenInvariant, StoreRefused
@@ -209,6 +210,7 @@ def _table_dir(schema: str, table: str, table_id: int, options: PathOptions) -> 
     return str(table_id) if options.table_id_as_path else _joined(schema, table)
 
 
+@lru_cache(maxsize=1024)
 def _joined(*names: str) -> str:
     levels = [_level(name, is_root=not at) for at, name in enumerate(names)]
     if not all(0 < len(level.encode("utf-8", "surrogateescape")) <= _MOST_NAME_BYTES for level in levels):
