@@ -204,12 +204,13 @@ def _wait(crew: _Crew, lanes: list[_Lane], bound: int | None, workers: int) -> N
     most = min(len(lanes), bound or workers)
     threads = most if bound is None else 1
     crew.start(threads)
-    now, wanted = time.monotonic(), _wanted_s()
+    now = time.monotonic()
+    wanted = _wanted_s() if threads < most else 0.0
     while True:
         with crew.changed:
             if crew.changed.wait_for(lambda: crew.left == 0, _POLL_S):
                 return
-        before, now, wanted_before, wanted = now, time.monotonic(), wanted, _wanted_s()
+        before, now = now, time.monotonic()
         stuck = [
             lane
             for lane in lanes
@@ -221,9 +222,11 @@ def _wait(crew: _Crew, lanes: list[_Lane], bound: int | None, workers: int) -> N
         if any(lane.began > crew.last_end for lane in given_up):  # whoever takes their places would hang as long again
             crew.abandon()
         crew.start(len(given_up))
-        if threads < most and wanted - wanted_before < _BUSY * (now - before):
-            crew.start(1)
-            threads += 1
+        if threads < most:
+            wanted_before, wanted = wanted, _wanted_s()
+            if wanted - wanted_before < _BUSY * (now - before):
+                crew.start(1)
+                threads += 1
 
 
 def _wanted_s() -> float:
