@@ -30,8 +30,6 @@ from tidegate.format.layout import (
     parse_schema_path,
 )
 
-_TEMPORARY = f"{RESERVED_PREFIX}/tmp/"
-
 
 class TableKey(NamedTuple):
     """One ordered stream of changes as paths tell them apart; with table ids for names `schema` is the id's text.
@@ -109,10 +107,9 @@ def survey(store: Store, options: PathOptions) -> Standing:
     """Lists the sink once and reads every index file."""
     found = _Found()
     for path, size in store.list(""):
+        # No reader looks below the reserved directory: what a killed process left there goes with the next start.
         if not path.startswith(f"{RESERVED_PREFIX}/"):
             _sort_in(path, size, options, found)
-        elif path.startswith(_TEMPORARY):
-            found.faults.append(Fault(path, f"{path} is a temporary file that was left behind"))
     tables: dict[TableKey, list[Lane]] = {}
     for key in sorted(found.data, key=lambda key: (key.version, key.date)):
         named, faults = _indexed(key, max(found.data[key]), store, options) if key in found.indexes else (0, [])
