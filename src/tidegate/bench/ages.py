@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from tidegate.control.flush import Round
+from tidegate.control.ledger import Durable
 from tidegate.engine.pipeline import Handle
 
 
@@ -15,6 +17,19 @@ class Names(Protocol):
     """The name of a dispatcher's table, by its number."""
 
     def __getitem__(self, number: int, /) -> str: ...
+
+
+def after_each_round(handle: Handle, note: Callable[[Round, Any, Durable], None]) -> None:
+    """Call `note` with each round, which of its files landed, and what that changed."""
+    ledger = handle.changefeed.ledger
+    receive = ledger.receive
+
+    def spy(round_: Round, landed: Any, *rest: Any, **more: Any) -> Durable:
+        durable = receive(round_, landed, *rest, **more)
+        note(round_, landed, durable)
+        return durable
+
+    ledger.receive = spy  # type: ignore[method-assign]
 
 
 @dataclass
@@ -27,21 +42,11 @@ class Ages:
     def look(self, handle: Handle) -> None:
         if not self._spied:
             self._spied = True
-            self._spy(handle)
+            names = handle.changefeed.ledger.queues.table_names
+            after_each_round(handle, lambda round_, landed, durable: self.note(round_, landed, durable.ages_s, names))
 
     def enough(self) -> bool:
         return True
-
-    def _spy(self, handle: Handle) -> None:
-        ledger = handle.changefeed.ledger
-        receive = ledger.receive
-
-        def spy(round_: Round, landed: Any, *rest: Any, **more: Any) -> Any:
-            durable = receive(round_, landed, *rest, **more)
-            self.note(round_, landed, durable.ages_s, ledger.queues.table_names)
-            return durable
-
-        ledger.receive = spy  # type: ignore[method-assign]
 
     def note(self, round_: Round, landed: Any, ages_s: Any, names: Names) -> None:
         items = np.diff(round_.bounds)[landed]

@@ -35,12 +35,12 @@ from urllib.parse import urlencode
 
 import numpy as np
 
+from tidegate.bench.ages import after_each_round
 from tidegate.bench.disk import mounted_image
 from tidegate.bench.feed import Ended, Feed, say, session
 from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
 from tidegate.bench.memory import MemorySampler
 from tidegate.bench.slow_store import SlowStores
-from tidegate.control.flush import Round
 from tidegate.engine.land import LANES_PER_WORKER
 from tidegate.engine.pipeline import Handle
 from tidegate.engine.store import StoreOpener, open_store
@@ -93,23 +93,12 @@ class Ages:
     def look(self, handle: Handle) -> None:
         if self.handle is None:
             self.handle = handle
-            self._spy(handle)
+            after_each_round(handle, lambda _, __, durable: self._found.append(durable.ages_s.astype(np.float32)))
         if not self.first_wake_s and handle.changefeed.totals.wakes_s:
             self.first_wake_s = time.monotonic() - self.started
 
     def enough(self) -> bool:
         return True
-
-    def _spy(self, handle: Handle) -> None:
-        ledger = handle.changefeed.ledger
-        receive = ledger.receive
-
-        def spy(round_: Round, landed: Any, *rest: Any, **more: Any) -> Any:
-            durable = receive(round_, landed, *rest, **more)
-            self._found.append(np.asarray(durable.ages_s, np.float32))
-            return durable
-
-        ledger.receive = spy  # type: ignore[method-assign]
 
     @property
     def ages_s(self) -> Any:
