@@ -113,9 +113,8 @@ class Ages:
 def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
     wanted = read_parameters(Parameters, given)
     few = min(wanted.bare_tables, wanted.tables)
-    with _place(
-        data_dir.resolve(), wanted, few
-    ) as place:  # gone before the rest begins: what it left would take memory
+    # Gone before the rest begins: what it leaves takes memory.
+    with _place(data_dir.resolve(), wanted, few) as place:
         bare = _bare(place / "bare", few)
     with _place(data_dir.resolve(), wanted, wanted.tables) as place, session():
         say(f"bare loop: {bare:.0f} tables/s; warming up")

@@ -117,18 +117,8 @@ class Round:
 def joined(rounds: list[Round], round_id: int) -> Round:
     """Rounds of different lanes as one."""
     names = (
-        "plan",
-        "slots",
-        "dispatcher",
-        "lane",
-        "number",
-        "version",
-        "directory",
-        "date",
-        "bytes",
-        "reason",
-        "schema",
-    )
+        "plan", "slots", "dispatcher", "lane", "number", "version", "directory", "date", "bytes", "reason", "schema",
+    )  # fmt: skip
     columns: dict[str, Any] = {name: np.concatenate([getattr(round_, name) for round_ in rounds]) for name in names}
     counts = np.concatenate([np.diff(round_.bounds) for round_ in rounds])
     return replace(rounds[0], id=round_id, bounds=np.append(0, np.cumsum(counts)), **columns)
@@ -316,17 +306,19 @@ class Planner:
 
     def _retry(self, now: float) -> Round:
         """What failed and is due. Rounds that paused as long go together: each is a job, and there may be very many."""
-        rounds = [heapq.heappop(self._retries)[2]]
-        while self._retries and self._retries[0][0] <= now and self._go_together([*rounds, self._retries[0][2]]):
+        first = heapq.heappop(self._retries)[2]
+        rounds, files, size = [first], len(first), int(first.bytes.sum())
+        while self._retries and self._retries[0][0] <= now:
+            other = self._retries[0][2]
+            files, size = files + len(other), size + int(other.bytes.sum())
+            alike = other.fresh == first.fresh and pause_s(other.attempt, 0) == pause_s(first.attempt, 0)
+            if not alike or files > self.limits.round_tables or size > self._most_bytes():
+                break
             rounds.append(heapq.heappop(self._retries)[2])
-        if len(rounds) > 1:
-            self._rounds += 1
-        return self._taken(joined(rounds, self._rounds) if len(rounds) > 1 else rounds[0])
-
-    def _go_together(self, rounds: list[Round]) -> bool:
-        alike = {(round_.fresh, pause_s(round_.attempt, 0)) for round_ in rounds}
-        size = sum(int(round_.bytes.sum()) for round_ in rounds)
-        return len(alike) == 1 and sum(map(len, rounds)) <= self.limits.round_tables and size <= self._most_bytes()
+        if len(rounds) == 1:
+            return self._taken(first)
+        self._rounds += 1
+        return self._taken(joined(rounds, self._rounds))
 
     def _taken(self, again: Round) -> Round:
         self.planned_bytes += int(again.bytes.sum())
