@@ -64,7 +64,7 @@ def test_table_ids_stand_for_names_and_partitions_when_asked_for() -> None:
     across = replace(options, across_nodes=True)
     assert data_path(key, 10, across) == f"12345/123456/CDC_{D}_00000000000000000010.csv"
     assert index_path(key, across) == f"12345/123456/meta/CDC_{D}.index"
-    assert index_path(replace(key, version=5), options) == "12345/5/meta/CDC.index"
+    assert index_path(key._replace(version=5), options) == "12345/5/meta/CDC.index"
 
 
 def test_a_partition_has_a_directory_of_its_own_unless_the_separator_is_off() -> None:
@@ -309,7 +309,7 @@ def said_by_path(key: DataKey, options: PathOptions) -> DataKey:
     if options.table_id_as_path:
         return DataKey(str(key.table_id), "", key.version, key.table_id, False, key.date, dispatcher)
     shown = key.is_partition and options.partition_separator
-    return replace(key, table_id=key.table_id if shown else 0, is_partition=shown, dispatcher=dispatcher)
+    return key._replace(table_id=key.table_id if shown else 0, is_partition=shown, dispatcher=dispatcher)
 
 
 @given(placed(), ids)

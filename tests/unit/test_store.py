@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import threading
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.engine.store import FileStore, NoopStore, Store, open_store
+from tidegate.engine.store import FileStore, NoopStore, Store, content_tag, open_store
 from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
+from tidegate.format.layout import HALF_WRITTEN
 from tidegate.sink_uri import REMOTE
-from tidegate.testing import FaultyFileStore, MemoryStore
+from tidegate.testing import FaultyFileStore, MemoryStore, until
 
 PATH = "shop/orders/437/2026-01-31/CDC00000000000000000001.csv"
 
@@ -30,17 +32,24 @@ def segment(tmp_path: Path, data: bytes, name: str = "0-0-0-0.seg") -> str:
     return str(path)
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> FileStore:
-    store = FileStore(tmp_path / "sink")
+class Named(FileStore):
+    """As in a file system where every file has a name from the start."""
+
+    nameless = False
+
+
+@pytest.fixture(params=[FileStore, Named])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
+    store: FileStore = request.param(tmp_path / "sink")
     store.prepare()
     return store
 
 
-@pytest.fixture(params=["file", "memory", "faulty", "s3", "gs", "azblob"])
+@pytest.fixture(params=["file", "named", "memory", "faulty", "s3", "gs", "azblob"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     makers: dict[str, Callable[[], Store]] = {
         "file": lambda: FileStore(tmp_path / "sink"),
+        "named": lambda: Named(tmp_path / "sink"),
         "memory": MemoryStore,
         "faulty": lambda: FaultyFileStore(str(tmp_path / "control"))(f"file://{tmp_path}/sink"),
         **{name: lambda name=name: request.getfixturevalue(f"{name}_server").store() for name in REMOTE},
@@ -260,6 +269,7 @@ def test_nobody_sees_half_a_file(files: FileStore, tmp_path: Path) -> None:
 
     files.create(PATH, b"", [(segment(tmp_path, data), 0, len(data))], beat)
     assert all(path.startswith("_tidegate/tmp/") for paths in seen for path in paths)
+    assert any(seen) != files.nameless
     assert sum(beats) == len(data)
     assert len(beats) >= 3, "a large file shows progress on the way"
     assert files.get(PATH) == data
@@ -299,9 +309,39 @@ def test_a_temporary_file_cleaned_up_by_another_process_may_pass_and_does_not_ha
         if size == 0:
             FileStore(tmp_path / "sink").prepare()
 
-    with pytest.raises(StoreUnavailable):
+    def create() -> None:
         files.create(PATH, b"", [(segment(tmp_path, b"data"), 0, 4)], clean_up_at_the_end)
+
+    if files.nameless:
+        create()
+        assert files.get(PATH) == b"data", "nobody can clean up what has no name"
+        return
+    with pytest.raises(StoreUnavailable):
+        create()
     assert files.get(PATH) is None
+
+
+def test_what_a_killed_process_left_of_an_index_goes_with_the_next_one(files: FileStore, tmp_path: Path) -> None:
+    files.create_bytes("x/CDC.index", b"1")
+    (tmp_path / "sink" / "x" / f"CDC.index{HALF_WRITTEN}").write_bytes(b"a longer half")
+    assert files.swap("x/CDC.index", b"2", content_tag(b"1"))
+    assert list(files.list("")) == [("x/CDC.index", 1)]
+    assert files.get("x/CDC.index") == b"2"
+
+
+def test_a_swap_waits_for_one_that_is_paused_and_then_sees_what_that_one_wrote(
+    files: FileStore, tmp_path: Path
+) -> None:
+    files.create_bytes("x/CDC.index", b"1")
+    with open(tmp_path / "sink" / "x" / "CDC.index", "rb+") as paused, ThreadPoolExecutor() as threads:
+        fcntl.flock(paused, fcntl.LOCK_EX)
+        late = threads.submit(files.swap, "x/CDC.index", b"2", content_tag(b"1"))
+        until(lambda: "->" in Path("/proc/locks").read_text(), 10)
+        assert not late.done()
+        files.put("x/CDC.index", b"1")  # another file, with the same bytes
+        fcntl.flock(paused, fcntl.LOCK_UN)
+        assert not late.result(10)
+    assert files.get("x/CDC.index") == b"1"
 
 
 @pytest.mark.parametrize("path", ["a" * 300, "file/below", "folder"])
@@ -326,9 +366,22 @@ def test_missing_rights_are_refused_and_an_unreadable_folder_does_not_look_empty
 
 
 def test_a_sink_that_went_away_may_come_back(files: FileStore, tmp_path: Path) -> None:
+    writes: list[Callable[[], object]] = [
+        lambda: files.put("a", b"1"),
+        lambda: files.put("shop/a", b"1"),
+        lambda: files.create_bytes("shop/a", b"1"),
+        lambda: files.create(PATH, b"1", [], ignore),
+    ]
     (tmp_path / "sink").rename(tmp_path / "elsewhere")
-    with pytest.raises(StoreUnavailable):
-        files.put("a", b"1")
+    for write in writes:
+        with pytest.raises(StoreUnavailable):
+            write()
+    assert not (tmp_path / "sink").exists()
+    (tmp_path / "sink").mkdir()  # a place where nothing is mounted any more
+    for write in writes:
+        with pytest.raises(StoreUnavailable):
+            write()
+    (tmp_path / "sink").rmdir()
     (tmp_path / "elsewhere").rename(tmp_path / "sink")
     files.put("a", b"1")
     assert files.get("a") == b"1"

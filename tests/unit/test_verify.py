@@ -351,7 +351,7 @@ def test_data_files_without_an_index_are_named(sink: Sink) -> None:
 
 
 def test_an_index_without_data_files_is_named(sink: Sink) -> None:
-    key = replace(sink.tables[1].key, date="2026-02-01")
+    key = sink.tables[1].key._replace(date="2026-02-01")
     sink.put(index_path(key, sink.options), index_text(key, 1, sink.options))
     assert "stands alone; its directory has no data file" in sink.error()
 
@@ -430,13 +430,14 @@ def test_a_stray_file_is_named(sink: Sink, path: str) -> None:
 def test_what_the_changefeed_keeps_for_itself_is_left_alone_also_what_a_killed_process_left(sink: Sink) -> None:
     sink.put("_tidegate/journal/00000000000000000001.entry", b"x")
     sink.put("_tidegate/tmp/0123456789abcdef", b"x")
+    sink.put(f"{sink.path(1).rpartition('/')[0]}/meta/CDC.index.tmp.tidegate", b"x")
     assert sink.verify().rows == 180
 
 
 @pytest.mark.parametrize("uri", [FINITE, ENDLESS])
 def test_data_of_a_table_that_the_source_does_not_know_is_named(tmp_path: Path, uri: str) -> None:
     sink = build(tmp_path, uri, WHOLE)
-    key = replace(sink.tables[0].key, table="sbtest4")
+    key = sink.tables[0].key._replace(table="sbtest4")
     stranger = Table(key, sink.tables[0].layout, sink.tables[0].rows)
     strange = Sink(sink.root, uri, sink.settings, [stranger], sink.checkpoint_ts)
     sink.store.delete(strange.schema_path(stranger))

@@ -150,9 +150,9 @@ class PerfectSink:
         table_id, version = event["table_id"], self.directory(names, event, layout)
         key = DataKey(*names, version, date=DATE)
         if self.settings.table_id_as_path:
-            key = replace(key, schema=str(table_id), table="", table_id=table_id)
+            key = key._replace(schema=str(table_id), table="", table_id=table_id)
         elif table_id != event["logical_table_id"]:
-            key = replace(key, table_id=table_id, is_partition=True)
+            key = key._replace(table_id=table_id, is_partition=True)
         lines = self.lines.setdefault(key, [protocol.header(layout, self.settings.encoding)])
         lines += text.to_pylist()
 

@@ -25,6 +25,8 @@ def mounted_image(place: Path, size_bytes: int, inodes: int) -> Iterator[Path]:
     if os.geteuid() != 0:
         raise BadSetting("--image true mounts a file system, which needs root; without it the data directory is used")
     image, mounted = place / "tables.img", place / "tables.mnt"
+    if mounted.is_mount():
+        raise BadSetting(f"{mounted} is still mounted, from a run that was killed; `umount {mounted}` and start again")
     mounted.mkdir(parents=True, exist_ok=True)
     with open(image, "wb") as file:
         file.truncate(size_bytes)

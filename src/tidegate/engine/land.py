@@ -9,14 +9,13 @@ hanging file delays no receipt of another for long.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -93,27 +92,24 @@ class _Receipt:
     error: str | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class _Lane:
     """The files of one lane in this round, and what became of them."""
 
     plans: list[dict[str, Any]]
     receipts: list[_Receipt]
     watch: _Watch
+    bytes: int
     began: float = 0.0
     ended: bool = False
-
-    @cached_property
-    def bytes(self) -> int:
-        return sum(int(plan.get("bytes", 0)) for plan in self.plans)
 
 
 @dataclass
 class _Crew:
-    """Daemon threads that take lanes from a queue; bounded by bytes in flight. A stuck thread is replaced."""
+    """Daemon threads that take lanes one by one; bounded by bytes in flight. A stuck thread is replaced."""
 
     work: Callable[[_Lane], None]
-    lanes: queue.SimpleQueue[_Lane] = field(default_factory=queue.SimpleQueue)
+    lanes: deque[_Lane]
     changed: threading.Condition = field(default_factory=threading.Condition)
     in_flight: int = 0
     waiting: int = 0  # threads whose lane is too large for now
@@ -125,24 +121,28 @@ class _Crew:
             threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        while True:
-            try:
-                lane = self.lanes.get_nowait()
-            except queue.Empty:
-                return
-            with self.changed:
-                self.waiting += 1
-                while self.in_flight and self.in_flight + lane.bytes > _BYTES_IN_FLIGHT:
-                    self.changed.wait()
-                self.waiting -= 1
-                self.in_flight += lane.bytes
+        lane = None
+        while (lane := self._next(lane)) is not None:
             lane.began = time.monotonic()
             self.work(lane)
-            with self.changed:
-                if lane.watch.given_up:  # another thread has taken this one's place
-                    return
-                lane.ended, self.last_end = True, time.monotonic()
-                self._leave(lane)
+
+    def _next(self, done: _Lane | None) -> _Lane | None:
+        """Note the end of one and take another."""
+        with self.changed:
+            if done is not None:
+                if done.watch.given_up:  # another thread has taken this one's place
+                    return None
+                done.ended, self.last_end = True, time.monotonic()
+                self._leave(done)
+            if not self.lanes:
+                return None
+            lane = self.lanes.popleft()
+            while self.in_flight and self.in_flight + lane.bytes > _BYTES_IN_FLIGHT:
+                self.waiting += 1
+                self.changed.wait()
+                self.waiting -= 1
+            self.in_flight += lane.bytes
+            return lane
 
     def give_up(self, lane: _Lane) -> bool:
         """Count it as hung, unless it has ended since; its thread wants a successor then."""
@@ -155,14 +155,13 @@ class _Crew:
 
     def abandon(self) -> None:
         """Begin no lane more."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                lane = self.lanes.get_nowait()
+        with self.changed:
+            for lane in self.lanes:
                 for receipt in lane.receipts:
                     receipt.error = "not tried: the store does not answer"
-                with self.changed:
-                    self.left -= 1
-                    self.changed.notify_all()
+            self.left -= len(self.lanes)
+            self.lanes.clear()
+            self.changed.notify_all()
 
     def _leave(self, lane: _Lane) -> None:
         self.in_flight -= lane.bytes
@@ -179,10 +178,7 @@ def land(plans: Plans, job: LandJob) -> pa.RecordBatch:
     """Land the files of one round; one receipt for each."""
     store = job.open_store(job.sink_uri, job.access)
     lanes = _lanes(plans.to_pylist() if isinstance(plans, pa.Table) else plans, job)
-    crew = _Crew(lambda lane: _land_lane(lane, store, job))
-    crew.left = len(lanes)
-    for lane in lanes:
-        crew.lanes.put(lane)
+    crew = _Crew(lambda lane: _land_lane(lane, store, job), deque(lanes), left=len(lanes))
     _wait(crew, lanes, store.concurrency, LANES_PER_WORKER * job.worker_count)
     # A lane given up may still write into its receipts: what is returned was read before.
     return _receipts([receipt for lane in lanes for receipt in lane.receipts])
@@ -192,7 +188,10 @@ def _lanes(plans: Sequence[dict[str, Any]], job: LandJob) -> list[_Lane]:
     grouped: dict[int, list[dict[str, Any]]] = {}
     for plan in plans:
         grouped.setdefault(plan["lane"], []).append(plan)
-    return [_Lane(files, [_Receipt(f["file"]) for f in files], _Watch(job.stall_s)) for files in grouped.values()]
+    return [
+        _Lane(files, [_Receipt(f["file"]) for f in files], _Watch(job.stall_s), sum(f.get("bytes", 0) for f in files))
+        for files in grouped.values()
+    ]
 
 
 def _wait(crew: _Crew, lanes: list[_Lane], bound: int | None, workers: int) -> None:
@@ -316,15 +315,9 @@ def _outcome(exc: Exception) -> str:
 
 
 def _key(plan: dict[str, Any]) -> layout.DataKey:
-    return layout.DataKey(
-        schema=plan["schema_name"],
-        table=plan["table_name"],
-        version=plan["directory"],
-        table_id=plan["table_id"],
-        is_partition=plan["table_id"] != plan["logical_table_id"],
-        date=plan["date"],
-        dispatcher=plan["dispatcher"],
-    )
+    is_partition = plan["table_id"] != plan["logical_table_id"]
+    names = plan["schema_name"], plan["table_name"]
+    return layout.DataKey(*names, plan["directory"], plan["table_id"], is_partition, plan["date"], plan["dispatcher"])
 
 
 def _land_file(plan: dict[str, Any], receipt: _Receipt, store: Store, job: LandJob, watch: _Watch) -> None:
@@ -368,7 +361,8 @@ def _put_schema(plan: dict[str, Any], receipt: _Receipt, store: Store, job: Land
     if version in standing:
         _tell_last_file(plan, receipt, store, job)
         return
-    if plan["schema"] != tables.WRITE and (other := _same_columns(standing, version, path, text, store)) is not None:
+    other = _same_columns(standing, version, path, text, store) if standing and plan["schema"] != tables.WRITE else None
+    if other is not None:
         raise _Elsewhere(other, _last_number(plan, other, receipt, store, job))
     watch.beat(0)
     store.create_bytes(path, text.encode())
@@ -403,7 +397,7 @@ def _same_columns(standing: set[int], version: int, path: str, text: str, store:
 
 def _last_number(plan: dict[str, Any], version: int, receipt: _Receipt, store: Store, job: LandJob) -> int:
     """How far the data files go in the directory of this version, also past an index that was left behind."""
-    key = replace(_key(plan), version=version)
+    key = _key(plan)._replace(version=version)
     found = store.get(layout.index_path(key, job.paths))
     number = _number_in(found, job.paths.extension) if found else 0
     receipt.requests += 1

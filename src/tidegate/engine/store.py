@@ -2,7 +2,7 @@
 
 Promises: a created object is complete or not there at all, and is never overwritten by another create; a create that
 finds an object with the same bytes takes it as its own lost answer, any other is a conflict; `swap` replaces an object
-only if it is still the one that was read; temporary files live under one reserved directory that no reader looks at.
+only if it is still the one that was read; what a killed process leaves half-written no reader looks at.
 Library errors become ours here, sorted by what to do next.
 """
 
@@ -16,7 +16,6 @@ import hashlib
 import itertools
 import os
 import uuid
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +23,7 @@ from typing import Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
-from tidegate.format.layout import RESERVED_PREFIX
+from tidegate.format.layout import HALF_WRITTEN, RESERVED_PREFIX
 from tidegate.sink_uri import NO_ACCESS, REMOTE, Access
 
 Slice = tuple[str, int, int]  # spool segment, offset, length
@@ -32,8 +31,9 @@ Beat = Callable[[int], None]  # called before each operation with its bytes: pro
 
 _STEP_BYTES = 8 << 20
 _SMALL_BYTES = 16 << 10
-_LOCKS = 64
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTDIR, errno.EISDIR}
+_NAMELESS = os.O_WRONLY | os.O_TMPFILE
+_NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}  # of file systems without such files
 _NO_RANGE_COPY = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
@@ -106,11 +106,11 @@ def open_store(sink_uri: str, access: Access = NO_ACCESS) -> Store:
 
 class FileStore:
     concurrency: int | None = 4
+    nameless = True  # a new file gets its name when it is whole; False: it has a temporary one until then
 
     def __init__(self, root: Path) -> None:
         self._root = os.path.abspath(root)
         self._temp = f"{self._root}/{RESERVED_PREFIX}/tmp"
-        self._lock = f"{self._root}/{RESERVED_PREFIX}/lock-"
         self._name, self._names = uuid.uuid4().hex, itertools.count()  # of temporary files
 
     def prepare(self) -> None:
@@ -122,26 +122,16 @@ class FileStore:
     def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
         size = len(head) + sum(length for _, _, length in slices)
         with _SortedErrors(path):
-            temp = self._temporary()
+            target = self._path(path)
+            file, source = self._new(target)
             try:
-                file = _new(temp)
-                try:
-                    _write(file, head)
-                    _copy_slices(file, slices, beat)
-                finally:
-                    os.close(file)
+                _write(file, head)
+                _copy_slices(file, slices, beat)
                 beat(0)
-                if not self._link(temp, path):
-                    self._refuse_another(path, temp, size)
+                if not self._link(file, source, target):
+                    _refuse_another(path, source, target, size)
             finally:
-                _unlink(temp)
-
-    def _refuse_another(self, path: str, temp: str, size: int) -> None:
-        """What stands there is what was to be written, from a try whose answer was lost."""
-        if (found := self._size(path)) != size:
-            raise StoreConflict(f"{path} exists with {found} bytes where {size} were to be written")
-        if not filecmp.cmp(temp, self._path(path), shallow=False):
-            raise StoreConflict(f"{path} exists with other content than the {size} bytes to be written")
+                self._leave(file, source)
 
     def create_bytes(self, path: str, data: bytes) -> bool:
         with _SortedErrors(path):
@@ -149,44 +139,64 @@ class FileStore:
 
     def put(self, path: str, data: bytes) -> None:
         with _SortedErrors(path):
-            self._replace(path, data)
+            target = self._path(path)
+            try:
+                _replace(self._temporary(), target, data)
+            except FileNotFoundError:
+                self._make_folder(target.rpartition("/")[0])
+                _replace(self._temporary(), target, data)
 
     def swap(self, path: str, data: bytes, tag: str) -> bool:
         with _SortedErrors(path):
             if not tag:
                 return self._create(path, data)
-            lock = os.open(f"{self._lock}{zlib.crc32(path.encode()) % _LOCKS}", os.O_RDWR | os.O_CREAT, 0o666)
+            target = self._path(path)
+            try:
+                file = os.open(target, os.O_RDWR)
+            except FileNotFoundError:
+                return False
             try:
                 # Whoever is paused with it keeps the others out until it is ended.
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                found = self.get_tagged(path)
-                if found is None or found[1] != tag:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not _stands(file, target) or content_tag(_read(file)) != tag:
                     return False
-                self._replace(path, data)
+                # Renames between directories wait for each other on the whole file system, so this one is not.
+                _replace(f"{target}{HALF_WRITTEN}", target, data)
                 return True
             finally:
-                os.close(lock)
+                os.close(file)
 
     def _create(self, path: str, data: bytes) -> bool:
-        temp = self._temporary()
+        target = self._path(path)
+        file, source = self._new(target)
         try:
-            _write_new(temp, data)
-            return self._link(temp, path)
+            _write(file, data)
+            return self._link(file, source, target)
         finally:
-            _unlink(temp)
+            self._leave(file, source)
 
-    def _replace(self, path: str, data: bytes) -> None:
-        temp, target = self._temporary(), self._path(path)
-        try:
-            _write_new(temp, data)
+    def _new(self, target: str) -> tuple[int, str]:
+        """A file that is to become `target`, and where it can be found until then."""
+        if self.nameless:
+            folder = target.rpartition("/")[0]
             try:
-                os.replace(temp, target)
-            except FileNotFoundError:
-                _make_folder(os.path.dirname(target))
-                os.replace(temp, target)
-        except BaseException:
-            _unlink(temp)
-            raise
+                try:
+                    file = os.open(folder, _NAMELESS, 0o666)
+                except FileNotFoundError:
+                    self._make_folder(folder)
+                    file = os.open(folder, _NAMELESS, 0o666)
+                return file, f"/proc/self/fd/{file}"
+            except OSError as exc:
+                if exc.errno not in _NO_NAMELESS:
+                    raise
+                self.nameless = False
+        temp = self._temporary()
+        return os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temp
+
+    def _leave(self, file: int, source: str) -> None:
+        os.close(file)
+        if source.startswith(self._temp):
+            _unlink(source)
 
     def tag_of(self, data: bytes) -> str | None:
         return content_tag(data)
@@ -194,9 +204,13 @@ class FileStore:
     def get(self, path: str) -> bytes | None:
         with _SortedErrors(path):
             try:
-                return _read(self._path(path))
+                file = os.open(self._path(path), os.O_RDONLY)
             except FileNotFoundError:
                 return None
+            try:
+                return _read(file)
+            finally:
+                os.close(file)
 
     def get_tagged(self, path: str) -> tuple[bytes, str] | None:
         data = self.get(path)
@@ -257,20 +271,35 @@ class FileStore:
     def _size(self, path: str) -> int | None:
         return _size(self._path(path))
 
-    def _temporary(self) -> str:
-        return f"{self._temp}/{self._name}-{next(self._names)}"
-
-    def _link(self, temp: str, path: str) -> bool:
-        target = self._path(path)
+    def _link(self, file: int, source: str, target: str) -> bool:
+        """Give a whole file its name; False if another has it."""
         try:
             try:
-                os.link(temp, target)
+                os.link(source, target, src_dir_fd=file)  # by `linkat`: `link` does not follow what has no name
             except FileNotFoundError:
-                _make_folder(os.path.dirname(target))
-                os.link(temp, target)  # fails again if `temp` is what is missing: another process has cleaned up
+                self._make_folder(target.rpartition("/")[0])
+                os.link(source, target, src_dir_fd=file)  # fails again if another process has removed `source`
         except FileExistsError:
             return False
         return True
+
+    def _make_folder(self, path: str) -> None:
+        """With those above it, and without a look whether they are there: a new table's are not."""
+        above = path.rpartition("/")[0]
+        if len(above) <= len(self._root):
+            os.stat(self._temp)  # fails if the sink has gone away: another is not begun in its place
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        except FileNotFoundError:
+            self._make_folder(above)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path)
+
+    def _temporary(self) -> str:
+        return f"{self._temp}/{self._name}-{next(self._names)}"
 
 
 def content_tag(data: bytes) -> str:
@@ -339,19 +368,6 @@ def _size(path: str) -> int | None:
         return None
 
 
-def _make_folder(path: str) -> None:
-    """With those above it, and without a look whether they are there: a new table's are not."""
-    try:
-        os.mkdir(path)
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise
-    except FileNotFoundError:
-        _make_folder(os.path.dirname(path))
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path)
-
-
 def _unlink(path: str) -> None:
     try:  # noqa: SIM105 as `_SortedErrors`
         os.unlink(path)
@@ -359,34 +375,47 @@ def _unlink(path: str) -> None:
         pass
 
 
-def _new(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def _refuse_another(path: str, source: str, target: str, size: int) -> None:
+    """What stands there is what was to be written, from a try whose answer was lost."""
+    if (found := _size(target)) != size:
+        raise StoreConflict(f"{path} exists with {found} bytes where {size} were to be written")
+    if not filecmp.cmp(source, target, shallow=False):
+        raise StoreConflict(f"{path} exists with other content than the {size} bytes to be written")
 
 
-def _read(path: str) -> bytes:
-    file = os.open(path, os.O_RDONLY)
+def _replace(temp: str, target: str, data: bytes) -> None:
+    file = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
-        if len(data := os.read(file, _SMALL_BYTES)) < _SMALL_BYTES:
-            return data
-        pieces = [data]
-        while data := os.read(file, _STEP_BYTES):
-            pieces.append(data)
-        return b"".join(pieces)
-    finally:
-        os.close(file)
+        try:
+            _write(file, data)
+        finally:
+            os.close(file)
+        os.replace(temp, target)
+    except BaseException:
+        _unlink(temp)
+        raise
+
+
+def _stands(file: int, path: str) -> bool:
+    """The open file is the one of that name: nobody has put another in its place."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _read(file: int) -> bytes:
+    if len(data := os.read(file, _SMALL_BYTES)) < _SMALL_BYTES:
+        return data
+    pieces = [data]
+    while data := os.read(file, _STEP_BYTES):
+        pieces.append(data)
+    return b"".join(pieces)
 
 
 def _write(file: int, data: bytes) -> None:
     while data:
         data = data[os.write(file, data) :]
-
-
-def _write_new(path: str, data: bytes) -> None:
-    file = _new(path)
-    try:
-        _write(file, data)
-    finally:
-        os.close(file)
 
 
 def _copy_slices(target: int, slices: Sequence[Slice], beat: Beat) -> None:
@@ -421,6 +450,10 @@ def _copy(source: int, target: int, offset: int, length: int, beat: Beat) -> Non
 
 
 def _copy_step(source: int, target: int, offset: int, length: int) -> int:
+    if length <= _SMALL_BYTES:
+        data = os.pread(source, length, offset)
+        _write(target, data)
+        return len(data)
     try:
         return os.copy_file_range(source, target, length, offset_src=offset)
     except OSError as exc:

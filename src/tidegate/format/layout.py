@@ -29,6 +29,7 @@ from tidegate.errors import BadEvents, BadSetting, BrokenInvariant, StoreRefused
 
 METADATA = "metadata"
 RESERVED_PREFIX = "_tidegate"
+HALF_WRITTEN = ".tmp.tidegate"  # behind the name of an index that is being replaced in a file system
 
 _DATE_FORMATS = {"none": "", "year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d"}
 _DATE_SHAPES = {
@@ -64,8 +65,7 @@ class PathOptions:
             raise BadSetting(f"file-index-digit is {self.index_digits}; it must be from 6 to 20")
 
 
-@dataclass(frozen=True)
-class DataKey:
+class DataKey(NamedTuple):
     """What decides the directory and name of a data file, but for its number. `table_id` is the physical id."""
 
     schema: str
@@ -87,6 +87,7 @@ class SchemaKey(NamedTuple):
     table_id: int = 0
 
 
+@lru_cache(maxsize=1024)
 def data_dir(key: DataKey, options: PathOptions) -> str:
     """`shop/orders/437/2026-01-31`, with `/55` before the date for partition 55."""
     if not _DATE_SHAPES[options.date_separator].fullmatch(key.date):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tidegate.engine.store import Store
 from tidegate.errors import StoreRefused, VerifyError
 from tidegate.format.layout import (
+    HALF_WRITTEN,
     METADATA,
     RESERVED_PREFIX,
     DataKey,
@@ -107,8 +108,8 @@ def survey(store: Store, options: PathOptions) -> Standing:
     """Lists the sink once and reads every index file."""
     found = _Found()
     for path, size in store.list(""):
-        # No reader looks below the reserved directory: what a killed process left there goes with the next start.
-        if not path.startswith(f"{RESERVED_PREFIX}/"):
+        # No reader looks there: what a killed process left goes with the next start, or with the next index.
+        if not path.startswith(f"{RESERVED_PREFIX}/") and not path.endswith(f".index{HALF_WRITTEN}"):
             _sort_in(path, size, options, found)
     tables: dict[TableKey, list[Lane]] = {}
     for key in sorted(found.data, key=lambda key: (key.version, key.date)):
