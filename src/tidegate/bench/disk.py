@@ -20,26 +20,26 @@ from tidegate.errors import BadSetting, TidegateError
 
 
 @contextlib.contextmanager
-def mounted_image(place: Path, size_bytes: int, inodes: int) -> Iterator[Path]:
-    """The directory of a new ext4 file system without journal, in `place`; needs root."""
+def mounted_image(place: Path, size_bytes: int, inodes: int) -> Iterator[None]:
+    """`place` is a new ext4 file system without journal meanwhile; needs root."""
     if os.geteuid() != 0:
         raise BadSetting("--image true mounts a file system, which needs root; without it the data directory is used")
-    image, mounted = place / "tables.img", place / "tables.mnt"
-    if mounted.is_mount():
-        raise BadSetting(f"{mounted} is still mounted, from a run that was killed; `umount {mounted}` and start again")
-    mounted.mkdir(parents=True, exist_ok=True)
+    image = place.with_suffix(".img")
+    if place.is_mount():
+        raise BadSetting(f"{place} is still mounted, from a run that was killed; `umount {place}` and start again")
+    place.mkdir(parents=True, exist_ok=True)
     with open(image, "wb") as file:
         file.truncate(size_bytes)
     try:
         _do("mkfs.ext4", "-q", "-F", "-b", "1024", "-O", "^has_journal,large_dir", "-N", str(inodes), str(image))
-        _do("mount", "-o", "loop", str(image), str(mounted))
+        _do("mount", "-o", "loop", str(image), str(place))
         try:
-            yield mounted
+            yield
         finally:
-            _do("umount", str(mounted))
+            _do("umount", str(place))
     finally:
         image.unlink()
-        mounted.rmdir()
+        place.rmdir()
 
 
 def _do(*command: str) -> None:

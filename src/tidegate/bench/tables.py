@@ -114,13 +114,13 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
     wanted = read_parameters(Parameters, given)
     few = min(wanted.bare_tables, wanted.tables)
     bare_s = [_bare(data_dir, wanted, few)]
-    with _place(data_dir.resolve(), wanted, wanted.tables) as place, session():
+    with _place(data_dir.resolve() / "tables", wanted, wanted.tables) as place, session():
         say(f"bare loop: {few / bare_s[0]:.0f} tables/s; warming up")
         _feed(data_dir, place / "warm-up", Parameters(tables=_WARM_TABLES), 1).go_on()
         ram_tier = _feed(data_dir, place / "tables", wanted, 1).ram_tier
         with MemorySampler(ram_tiers=ram_tier, every_s=_MEMORY_EVERY_S) as memory:
             sweeps = [_sweep(data_dir, place, wanted, number) for number in (1, 2)]
-        bare_s.append(_bare(data_dir / "again", wanted, few))
+        bare_s.append(_bare(data_dir, wanted, few))
         say(f"bare loop again: {few / bare_s[1]:.0f} tables/s")
         say("checking what landed")
         started = time.monotonic()
@@ -172,15 +172,14 @@ def sweep_s(tables: int, requests: float, latency_s: float, at_once: int) -> flo
 
 
 @contextlib.contextmanager
-def _place(home: Path, wanted: Parameters, tables: int) -> Iterator[Path]:
-    """Where tables land: on an image, or in the data directory, which is emptied afterwards."""
+def _place(place: Path, wanted: Parameters, tables: int) -> Iterator[Path]:
+    """A new directory where tables land, with a file system of its own if so wanted; gone afterwards."""
     if wanted.image not in ("true", "false"):
         raise BadSetting(f"--image is true or false, not {wanted.image!r}")
     if wanted.image == "true":
-        with mounted_image(home, tables * _TABLE_BYTES + _SPARE_BYTES, tables * _TABLE_INODES) as place:
+        with mounted_image(place, tables * _TABLE_BYTES + _SPARE_BYTES, tables * _TABLE_INODES):
             yield place
         return
-    place = home / "tables"
     place.mkdir(parents=True)
     try:
         yield place
@@ -214,9 +213,9 @@ def _bare(data_dir: Path, wanted: Parameters, tables: int) -> float:
     What it made is gone afterwards: it takes memory.
     """
     os.sync()
-    with _place(data_dir.resolve(), wanted, tables) as place:
+    with _place(data_dir.resolve() / "bare", wanted, tables) as place:
         started = time.monotonic()
-        make_bare(place / "bare", tables)
+        make_bare(place, tables)
         return time.monotonic() - started
 
 

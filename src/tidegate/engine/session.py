@@ -19,13 +19,15 @@ from pyspark.sql import SparkSession
 from tidegate.errors import BadSetting
 
 _TASK_ATTEMPTS = 4
+_WORKER_PYTHON = str(files("tidegate") / "worker-python")
 _NO_NEWS = (b"WARNING: Using incubator modules",)
 
 
 def local_session(slots: int | None = None, driver_memory: str = "2g") -> SparkSession:
     """A session on this machine whose JVM has a process group of its own, so that signals reach only the driver."""
     slots = slots or max(2, os.cpu_count() or 2)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = _worker_python()
+    os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["TIDEGATE_PYTHON"] = sys.executable
     logging = files("tidegate") / "log4j2.properties"
     conf = SparkConf()
     for key, value in {
@@ -47,6 +49,11 @@ def local_session(slots: int | None = None, driver_memory: str = "2g") -> SparkS
     gateway = launch_gateway(conf, popen_kwargs={"start_new_session": True, "stderr": subprocess.PIPE})
     threading.Thread(target=_forward, args=(gateway.proc.stderr,), daemon=True, name="spark-stderr").start()
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _worker_python() -> str:
+    """This interpreter, by way of a script that spares its start a second; as it is where the script cannot run."""
+    return _WORKER_PYTHON if os.access(_WORKER_PYTHON, os.X_OK) else sys.executable
 
 
 def _forward(lines: Iterable[bytes]) -> None:
@@ -77,6 +84,8 @@ def check_session(spark: SparkSession) -> tuple[int, list[str]]:
 
 def _check_python(sc: Any) -> None:
     worker = shutil.which(sc.pythonExec) or sc.pythonExec
+    if worker == _WORKER_PYTHON:
+        worker = os.environ["TIDEGATE_PYTHON"]
     if os.path.realpath(worker) != os.path.realpath(sys.executable):
         raise BadSetting(
             f"Spark's workers run {worker} but the driver runs {sys.executable}; "
