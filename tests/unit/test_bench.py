@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -34,7 +35,14 @@ from tidegate.bench import (
 from tidegate.bench.ages import Ages
 from tidegate.bench.feed import Ended, Feed
 from tidegate.bench.figures import MIB, mib_s, percentile, read_parameters
-from tidegate.bench.memory import CpuMeter, MemorySampler, process_tree, ram_tier_bytes, tree_bytes
+from tidegate.bench.memory import (
+    CpuMeter,
+    MemorySampler,
+    bytes_by_command,
+    process_tree,
+    ram_tier_bytes,
+    tree_bytes,
+)
 from tidegate.control.flush import Round
 from tidegate.engine.store import Store
 from tidegate.errors import BadSetting, TidegateError, UsageError
@@ -108,6 +116,17 @@ def test_the_sampler_keeps_the_peak_after_the_memory_is_gone(tmp_path: Path) -> 
         seen = memory.samples
         wait_for(lambda: memory.samples > seen + 1)
     assert memory.peak_bytes > 1 << 40
+
+
+def test_the_memory_of_a_jvm_is_also_seen_by_itself(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.symlink_to(shutil.which("sleep") or "")
+    with subprocess.Popen([java, "60"]) as process, MemorySampler(every_s=0.01) as memory:
+        wait_for(lambda: bool(memory.seen_jvm) and memory.seen_jvm[-1][1] > 0)
+        process.terminate()
+    assert bytes_by_command(os.getpid()).get("java", 0) == 0
+    assert [at for at, _ in memory.seen] == [at for at, _ in memory.seen_jvm]
+    assert all(size > part for (_, size), (_, part) in zip(memory.seen, memory.seen_jvm, strict=True))
 
 
 def test_processor_time_of_a_child_that_has_ended_is_counted() -> None:

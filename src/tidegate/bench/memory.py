@@ -42,7 +42,16 @@ def cpu_seconds(root: int) -> float:
 
 def tree_bytes(root: int) -> int:
     """Sum of the PSS of the tree."""
-    return sum(pss_bytes(pid) for pid in process_tree(root))
+    return sum(bytes_by_command(root).values())
+
+
+def bytes_by_command(root: int) -> dict[str, int]:
+    """`{"java": 1_500_000_000, "python": 700_000_000}`: the PSS of the tree by what its processes run."""
+    found: dict[str, int] = {}
+    for pid in process_tree(root):
+        command = _text(f"/proc/{pid}/comm").strip()
+        found[command] = found.get(command, 0) + pss_bytes(pid)
+    return found
 
 
 def ram_tier_bytes(pattern: str = RAM_TIERS) -> int:
@@ -54,6 +63,8 @@ def ram_tier_bytes(pattern: str = RAM_TIERS) -> int:
 class MemorySampler:
     """Looks every half second while it is open; `peak_bytes` is the most it saw, `seen` is all, by seconds.
 
+    `seen_jvm` is the part of the JVM, whose heap grows up to its bound whether it is needed or not.
+
     with MemorySampler() as memory: ...
     """
 
@@ -61,6 +72,7 @@ class MemorySampler:
         self.peak_bytes = 0
         self.samples = 0
         self.seen: list[tuple[float, int]] = []
+        self.seen_jvm: list[tuple[float, int]] = []
         self._root = root or os.getpid()
         self._ram_tiers = ram_tiers
         self._every_s = every_s
@@ -77,10 +89,12 @@ class MemorySampler:
 
     def _watch(self) -> None:
         while True:
-            found = tree_bytes(self._root) + ram_tier_bytes(self._ram_tiers)
+            parts, now = bytes_by_command(self._root), time.monotonic()
+            found = sum(parts.values()) + ram_tier_bytes(self._ram_tiers)
             self.peak_bytes = max(self.peak_bytes, found)
             self.samples += 1
-            self.seen.append((time.monotonic(), found))
+            self.seen.append((now, found))
+            self.seen_jvm.append((now, parts.get("java", 0)))
             if self._ended.wait(self._every_s):
                 return
 

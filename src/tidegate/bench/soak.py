@@ -4,7 +4,8 @@ A paced workload, with a DDL every second that creates, drops, truncates or drop
 `minutes`. Memory (PSS of the process tree plus the RAM tier) is looked at every two seconds; its slope is that of a
 straight line through what was seen after the first third. What landed is compared with a replay, DDL included.
 
-    rss_slope_mib_per_min    about 0 if nothing is kept of what is over
+    rss_slope_mib_per_min    about 0 if nothing is kept of what is over; the JVM's heap may go on growing to its bound,
+                             so its part and the rest (Python's processes and the RAM tier) have figures of their own
     stalls                   times that something waited and nothing landed for more than three flush intervals
 """
 
@@ -84,8 +85,11 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
         if feed.check().bytes != ended.landed_bytes:
             raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but others stand on the sink")
         feed.remove()
+    slope, of_jvm = slope_per_min(memory.seen) / MIB, slope_per_min(memory.seen_jvm) / MIB
     return {
-        "rss_slope_mib_per_min": slope_per_min(memory.seen) / MIB,
+        "rss_slope_mib_per_min": slope,
+        "jvm_slope_mib_per_min": of_jvm,
+        "python_slope_mib_per_min": slope - of_jvm,
         "stalls": landings.stalls,
         "longest_pause_s": landings.longest_s,
         "peak_rss_mib": memory.peak_bytes / MIB,

@@ -5,7 +5,7 @@ second is read by another that is started over the same sink, so every table lan
 file and index; then data file and index) and a restart that knows all tables is part of the time. What landed is
 compared with a replay, byte by byte, outside the time.
 
-The disk decides much here, so a bare loop comes first, and once more after the sweeps because machines differ from one
+The disk decides much here, so a bare loop comes first, and once more at the end because machines differ from one
 minute to the next: one process without Spark makes the same directories and files of as many bytes for as many tables
 (at most `bare-tables`), by makedirs, open and write and nothing else, in two sweeps too.
 
@@ -120,12 +120,12 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
         ram_tier = _feed(data_dir, place / "tables", wanted, 1).ram_tier
         with MemorySampler(ram_tiers=ram_tier, every_s=_MEMORY_EVERY_S) as memory:
             sweeps = [_sweep(data_dir, place, wanted, number) for number in (1, 2)]
-        bare_s.append(_bare(data_dir, wanted, few))
-        say(f"bare loop again: {few / bare_s[1]:.0f} tables/s")
         say("checking what landed")
         started = time.monotonic()
         check(_feed(data_dir, place / "tables", wanted, 2), wanted.tables)
         say(f"checked in {time.monotonic() - started:.0f} s")
+    bare_s.append(_bare(data_dir, wanted, few))
+    say(f"bare loop again: {few / bare_s[1]:.0f} tables/s")
     found = figures(wanted, sweeps, memory.peak_bytes, 2 * few / sum(bare_s))
     return found | _predicted(wanted, sweeps) if wanted.put_latency else found
 
