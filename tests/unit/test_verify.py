@@ -431,6 +431,7 @@ def test_what_the_changefeed_keeps_for_itself_is_left_alone_also_what_a_killed_p
     sink.put("_tidegate/journal/00000000000000000001.entry", b"x")
     sink.put("_tidegate/tmp/0123456789abcdef", b"x")
     sink.put(f"{sink.path(1).rpartition('/')[0]}/meta/CDC.index.tmp.tidegate", b"x")
+    sink.put("metadata.tmp.tidegate", b"x")
     assert sink.verify().rows == 180
 
 

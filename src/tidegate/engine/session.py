@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from tidegate.errors import BadSetting
 
 _TASK_ATTEMPTS = 4
+_JAVA_OPTIONS = "-XX:+UseParallelGC -XX:MaxNewSize=256m"  # without the bound it grows for an hour, to no use
 _WORKER_PYTHON = str(files("tidegate") / "worker-python")
 _NO_NEWS = (b"WARNING: Using incubator modules",)
 
@@ -36,7 +37,7 @@ def local_session(slots: int | None = None, driver_memory: str = "2g") -> SparkS
         "spark.driver.memory": driver_memory,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseParallelGC",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging} {_JAVA_OPTIONS}",
         "spark.scheduler.mode": "FAIR",
         "spark.sql.shuffle.partitions": str(slots),
         "spark.sql.streaming.minBatchesToRetain": "2",

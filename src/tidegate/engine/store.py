@@ -379,6 +379,7 @@ def _refuse_another(path: str, source: str, target: str, size: int) -> None:
     """What stands there is what was to be written, from a try whose answer was lost."""
     if (found := _size(target)) != size:
         raise StoreConflict(f"{path} exists with {found} bytes where {size} were to be written")
+    filecmp.clear_cache()  # it knows files by their names, and `source` may have had another one's
     if not filecmp.cmp(source, target, shallow=False):
         raise StoreConflict(f"{path} exists with other content than the {size} bytes to be written")
 

@@ -29,7 +29,7 @@ from tidegate.errors import BadEvents, BadSetting, BrokenInvariant, StoreRefused
 
 METADATA = "metadata"
 RESERVED_PREFIX = "_tidegate"
-HALF_WRITTEN = ".tmp.tidegate"  # behind the name of an index that is being replaced in a file system
+HALF_WRITTEN = ".tmp.tidegate"  # behind the name of an object that is being replaced in a file system
 
 _DATE_FORMATS = {"none": "", "year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d"}
 _DATE_SHAPES = {

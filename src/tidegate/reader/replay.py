@@ -109,7 +109,7 @@ def survey(store: Store, options: PathOptions) -> Standing:
     found = _Found()
     for path, size in store.list(""):
         # No reader looks there: what a killed process left goes with the next start, or with the next index.
-        if not path.startswith(f"{RESERVED_PREFIX}/") and not path.endswith(f".index{HALF_WRITTEN}"):
+        if not path.startswith(f"{RESERVED_PREFIX}/") and not path.endswith(HALF_WRITTEN):
             _sort_in(path, size, options, found)
     tables: dict[TableKey, list[Lane]] = {}
     for key in sorted(found.data, key=lambda key: (key.version, key.date)):
