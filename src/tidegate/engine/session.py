@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from tidegate.errors import BadSetting
 
 _TASK_ATTEMPTS = 4
-_JAVA_OPTIONS = "-XX:+UseParallelGC -XX:MaxNewSize=256m"  # without the bound it grows for an hour, to no use
+_JAVA_OPTIONS = "-XX:+UseParallelGC -XX:MaxNewSize=256m"  # unbounded it grows to a third of the heap, to no use
 _WORKER_PYTHON = str(files("tidegate") / "worker-python")
 _NO_NEWS = (b"WARNING: Using incubator modules",)
 
