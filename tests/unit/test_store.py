@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import threading
 import time
@@ -335,8 +336,9 @@ def test_a_swap_waits_for_one_that_is_paused_and_then_sees_what_that_one_wrote(
     files.create_bytes("x/CDC.index", b"1")
     with open(tmp_path / "sink" / "x" / "CDC.index", "rb+") as paused, ThreadPoolExecutor() as threads:
         fcntl.flock(paused, fcntl.LOCK_EX)
+        waits = re.compile(rf"-> FLOCK .*:{os.fstat(paused.fileno()).st_ino} ")
         late = threads.submit(files.swap, "x/CDC.index", b"2", content_tag(b"1"))
-        until(lambda: "->" in Path("/proc/locks").read_text(), 10)
+        until(lambda: waits.search(Path("/proc/locks").read_text()) is not None, 10)
         assert not late.done()
         files.put("x/CDC.index", b"1")  # another file, with the same bytes
         fcntl.flock(paused, fcntl.LOCK_UN)

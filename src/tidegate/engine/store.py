@@ -226,7 +226,7 @@ class FileStore:
 
     def size(self, path: str) -> int | None:
         with _SortedErrors(path):
-            return self._size(path)
+            return _size(self._path(path))
 
     def modified(self, path: str) -> float | None:
         with _SortedErrors(path):
@@ -267,9 +267,6 @@ class FileStore:
         if path.startswith("/") or (".." in path and ".." in path.split("/")):
             raise StoreRefused(f"{path!r} leads out of the sink; names with '..' or a leading slash are never written")
         return f"{self._root}/{path}"
-
-    def _size(self, path: str) -> int | None:
-        return _size(self._path(path))
 
     def _link(self, file: int, source: str, target: str) -> bool:
         """Give a whole file its name; False if another has it."""
