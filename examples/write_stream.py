@@ -11,7 +11,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 
 import tidegate
-from tidegate.engine.changefeed import Status
+from tidegate.driver.changefeed import Status
 from tidegate.events import EVENTS_DDL
 
 

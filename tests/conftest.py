@@ -28,8 +28,8 @@ from urllib.parse import urlencode
 import hypothesis
 import pytest
 
-from tidegate.engine.store import Store, open_store
-from tidegate.settings import load_settings
+from tidegate.config.settings import load_settings
+from tidegate.storage.store import Store, open_store
 
 # A busy machine breaks no law by a slow example. HYPOTHESIS_PROFILE=long looks further.
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=30, derandomize=True)

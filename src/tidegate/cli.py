@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate import __version__
-from tidegate.check import OK, PROBLEM, WARNING, preflight
-from tidegate.encode import data_bytes, paths, read_document, schema_text
-from tidegate.engine.clock import SystemClock, now_ms
-from tidegate.engine.store import open_store
+from tidegate.clock import SystemClock, now_ms
+from tidegate.config.settings import Settings, duration_s, effective, load_settings, read_config, redacted
 from tidegate.errors import BadSetting, TidegateError, UsageError
-from tidegate.settings import Settings, duration_s, effective, load_settings, read_config, redacted
+from tidegate.storage.store import open_store
+from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
+from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
 
 if TYPE_CHECKING:
-    from tidegate.engine.pipeline import Handle
+    from tidegate.spark.query import Handle
 
 _EXAMPLES = """examples:
   tidegate run --source "workload://sysbench?tables=10&rows=1000000" --sink file:///tmp/out --duration 30s
@@ -242,9 +242,9 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from tidegate.engine.pipeline import start_source
-    from tidegate.engine.session import local_session
     from tidegate.sources import open_source
+    from tidegate.spark.query import start_source
+    from tidegate.spark.session import local_session
 
     settings = _settings(arguments)
     duration = _duration(arguments.duration)
@@ -316,7 +316,7 @@ class _Signals:
 
 def _attend(handle: Handle, settings: Settings, duration: float | None, arguments: argparse.Namespace) -> int:
     """Poll, show, and stop when time is up or a signal comes."""
-    from tidegate.display import Display, summary
+    from tidegate.tools.display import Display, summary
 
     signals, display, started = _Signals(), Display(sys.stdout, settings), time.monotonic()
     if handle.metrics_port is not None:
@@ -349,7 +349,7 @@ def _stop_spark(spark: Any) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from tidegate.verify import verify
+    from tidegate.tools.verify import verify
 
     settings = _settings(arguments)
     report = verify(

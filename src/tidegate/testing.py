@@ -32,21 +32,21 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
-from tidegate.engine.changefeed import Changefeed, Lander
-from tidegate.engine.clock import Clock
-from tidegate.engine.ingest import ingest
-from tidegate.engine.land import LandJob, Plans, land
-from tidegate.engine.rows import ITEMS
-from tidegate.engine.store import Beat, FileStore, Slice, Store, content_tag
+from tidegate.clock import Clock
+from tidegate.config.settings import Settings
+from tidegate.driver.changefeed import Changefeed, Lander
 from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
 from tidegate.events import EVENTS, INSERT, LAYOUT, RESOLVED, tso
-from tidegate.format.csv import CsvOptions
-from tidegate.format.csv_decode import Line, decode
+from tidegate.executor.ingest import ingest
+from tidegate.executor.land import LandJob, Plans, land
+from tidegate.executor.rows import ITEMS
+from tidegate.format.decode.csv import Line, decode
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions, data_path, parse_index_path, parse_index_text
 from tidegate.format.tables import Column, Layout
-from tidegate.metrics import Metrics
-from tidegate.settings import Settings
-from tidegate.sink_uri import NO_ACCESS, Access
+from tidegate.observe.metrics import Metrics
+from tidegate.storage.access import NO_ACCESS, Access
+from tidegate.storage.store import Beat, FileStore, Slice, Store, content_tag
 
 OK, REFUSE, UNAVAILABLE, LOST, HANG, LATE, SLOW = "ok", "refuse", "unavailable", "lost", "hang", "late", "slow"
 WORDS = (OK, REFUSE, UNAVAILABLE, LOST)  # what a script may say

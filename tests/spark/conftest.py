@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.engine.session import local_session
-from tidegate.settings import Settings, load_settings
+from tidegate.config.settings import Settings, load_settings
+from tidegate.spark.session import local_session
 
 
 @pytest.fixture(scope="session")

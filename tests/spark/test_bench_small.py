@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidegate.bench import run_bench
-from tidegate.bench.feed import Feed
+from tidegate.bench.harness.feed import Feed
 from tidegate.errors import VerifyError
 
 TINY = {

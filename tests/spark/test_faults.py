@@ -10,11 +10,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tidegate.engine.pipeline import Handle, start_source
-from tidegate.engine.store import open_store
-from tidegate.settings import Settings
+from tidegate.config.settings import Settings
+from tidegate.spark.query import Handle, start_source
+from tidegate.storage.store import open_store
 from tidegate.testing import until
-from tidegate.verify import verify
+from tidegate.tools.verify import verify
 
 ENDLESS = "workload://sysbench?tables=4&rows=2000&txn-rows=7&batch=64KiB&rate=2MiB"
 

@@ -13,16 +13,16 @@ from pyarrow.csv import read_csv
 from pyspark.sql import DataFrame, SparkSession
 
 import tidegate
-from tidegate.engine.pipeline import Handle, Position, start_source
-from tidegate.engine.store import FileStore
+from tidegate.config.settings import load_settings
 from tidegate.errors import BadEvents, TidegateError
 from tidegate.events import EVENTS_DDL, tso
 from tidegate.format.layout import parse_metadata
-from tidegate.settings import load_settings
 from tidegate.sources import open_source
 from tidegate.sources.parquet import write_events
+from tidegate.spark.query import Handle, Position, start_source
+from tidegate.storage.store import FileStore
 from tidegate.testing import FaultyFileStore, until
-from tidegate.verify import Report, verify
+from tidegate.tools.verify import Report, verify
 
 SMALL = "workload://sysbench?tables=4&rows=2000&txn-rows=7&batch=32KiB&events=20000"
 FIRST_CHANGE_TS = tso(1767225600000)  # the workload's epoch
@@ -204,7 +204,7 @@ def test_a_query_stopped_from_outside_is_started_again(spark: SparkSession, plac
 
 
 def test_metrics_are_served_while_a_changefeed_runs(spark: SparkSession, place: Callable[..., Any]) -> None:
-    handle = tidegate.engine.pipeline.start_source(ENDLESS, place(), metrics_addr="127.0.0.1:0")
+    handle = tidegate.spark.query.start_source(ENDLESS, place(), metrics_addr="127.0.0.1:0")
     until(lambda: handle.status().files > 2)
     with urllib.request.urlopen(f"http://127.0.0.1:{handle.metrics_port}/metrics", timeout=10) as answer:
         text = answer.read().decode()

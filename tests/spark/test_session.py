@@ -10,8 +10,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.engine.session import check_session
 from tidegate.errors import BadSetting
+from tidegate.spark.session import check_session
 
 
 def test_workers_import_spark_from_where_the_driver_does_and_nothing_from_the_current_directory(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.engine.changefeed import Changefeed
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import TidegateError
 from tidegate.testing import FakeClock, MemoryStore, open_changefeed
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.control.barrier import Action, Finished, Key, Maintainer, Pass, Schedule, Write
-from tidegate.format.ddl import DB, DROP_TABLE, NORMAL, AddedTable, DdlEvent, Scope, UpdatedSchema
+from tidegate.format.ddl.events import DB, DROP_TABLE, NORMAL, AddedTable, DdlEvent, Scope, UpdatedSchema
 
 TRIGGER = 0
 ALTER = DdlEvent(5, "ALTER TABLE `t` ADD COLUMN `c` INT", 1)

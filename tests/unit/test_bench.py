@@ -24,7 +24,6 @@ from tidegate.bench import (
     hot_table,
     idle,
     neighbours,
-    plot,
     run_bench,
     slow_store,
     soak,
@@ -32,10 +31,11 @@ from tidegate.bench import (
     throughput,
     wake,
 )
-from tidegate.bench.ages import Ages
-from tidegate.bench.feed import Ended, Feed
-from tidegate.bench.figures import MIB, mib_s, percentile, read_parameters
-from tidegate.bench.memory import (
+from tidegate.bench.harness import plot
+from tidegate.bench.harness.ages import Ages
+from tidegate.bench.harness.feed import Ended, Feed
+from tidegate.bench.harness.figures import MIB, mib_s, percentile, read_parameters
+from tidegate.bench.harness.memory import (
     CpuMeter,
     MemorySampler,
     bytes_by_command,
@@ -44,11 +44,11 @@ from tidegate.bench.memory import (
     tree_bytes,
 )
 from tidegate.control.flush import Round
-from tidegate.engine.store import Store
 from tidegate.errors import BadSetting, TidegateError, UsageError
 from tidegate.events import INSERT, LAYOUT, RESOLVED, UPDATE
-from tidegate.format.csv import CsvOptions
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.sources import open_source
+from tidegate.storage.store import Store
 
 FEW = throughput.Parameters(tables=2, events=4_000, rows=1_000)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.bench import recovery
-from tidegate.bench.crash import (
+from tidegate.bench.harness.crash import (
     AFTER,
     BEFORE,
     DRIVER,
@@ -31,14 +31,14 @@ from tidegate.bench.crash import (
     claim,
     command,
 )
-from tidegate.bench.sightings import Expected, Sightings, Tally, tally
-from tidegate.bench.victim import Victim
-from tidegate.engine.clock import SystemClock
-from tidegate.engine.store import FileStore, Store
+from tidegate.bench.harness.sightings import Expected, Sightings, Tally, tally
+from tidegate.bench.harness.victim import Victim
+from tidegate.clock import SystemClock
+from tidegate.config.settings import Settings
 from tidegate.errors import BadSetting, TidegateError
-from tidegate.format.csv import CsvOptions
-from tidegate.settings import Settings
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.sources import open_source
+from tidegate.storage.store import FileStore, Store
 from tidegate.testing import feed, open_changefeed
 
 DATA = "sbtest/sbtest1/463/2026-01-31/CDC00000000000000000002.csv"

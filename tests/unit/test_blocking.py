@@ -15,11 +15,11 @@ from tidegate.control.blocking import DRAINING, HELD, WRITING, Block, Blocking, 
 from tidegate.control.dispatcher import Queues
 from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Ddl, Ledger
-from tidegate.engine.rows import ITEMS
 from tidegate.errors import BadEvents, BrokenInvariant
-from tidegate.format import ddl_scope
-from tidegate.format.ddl import ALL, ALTERS, DB, NORMAL, DdlEvent, Scope, TableAfter, should_block
-from tidegate.format.ddl_scope import Table
+from tidegate.executor.rows import ITEMS
+from tidegate.format.ddl import scope as ddl_scope
+from tidegate.format.ddl.events import ALL, ALTERS, DB, NORMAL, DdlEvent, Scope, TableAfter, should_block
+from tidegate.format.ddl.scope import Table
 
 LIMITS = Limits(file_size_bytes=1_000, flush_interval_s=5.0, spool_max_bytes=1 << 30)
 SHOP, CREW = 10, 20

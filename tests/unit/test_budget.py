@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.config.settings import load_settings
 from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Ledger
-from tidegate.engine.rows import ITEMS
-from tidegate.engine.status import Rate
 from tidegate.errors import BadSetting
-from tidegate.settings import load_settings
+from tidegate.executor.rows import ITEMS
+from tidegate.observe.status import Rate
 
 DAY = 20260131
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
 from tidegate.events import EVENTS
-from tidegate.format.canal_decode import ABSENT, Change, Value, decode
-from tidegate.format.canal_json import CanalOptions, encode
-from tidegate.format.protocol import encode as encode_by_protocol
-from tidegate.format.sql_types import full_mysql_type, large_sql_type, mysql_type, sql_type
+from tidegate.format.decode.canal_json import ABSENT, Change, Value, decode
+from tidegate.format.encode.canal_json import CanalOptions, encode
+from tidegate.format.encode.protocol import encode as encode_by_protocol
+from tidegate.format.encode.sql_types import full_mysql_type, large_sql_type, mysql_type, sql_type
 from tidegate.format.tables import Column, Layout
 
 Row = list[bytes | None]

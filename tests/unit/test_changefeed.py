@@ -12,15 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.engine.changefeed import Changefeed, chunk_bytes, held_file
-from tidegate.engine.clock import SystemClock
-from tidegate.engine.ingest import ingest
-from tidegate.engine.rows import ITEMS
+from tidegate.clock import SystemClock
+from tidegate.driver.changefeed import Changefeed, chunk_bytes, held_file
 from tidegate.errors import BadEvents, SpoolError, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.events import DDL
-from tidegate.format.ddl import DdlEvent, Scope, TableAfter
+from tidegate.executor.ingest import ingest
+from tidegate.executor.rows import ITEMS
+from tidegate.format.ddl.events import DdlEvent, Scope, TableAfter
 from tidegate.format.layout import METADATA, parse_metadata
-from tidegate.metrics import METRICS, PREFIX
+from tidegate.observe.metrics import METRICS, PREFIX
 from tidegate.testing import (
     START_TS,
     FakeClock,

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tidegate.control.barrier import Key
-from tidegate.engine.changefeed import Changefeed
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadEvents, StoreRefused, TidegateError
 from tidegate.events import DDL
-from tidegate.format.ddl import ALTERS, DdlEvent
-from tidegate.format.ddl_files import schema_files
-from tidegate.format.ddl_scope import (
+from tidegate.format.ddl.events import ALTERS, DdlEvent
+from tidegate.format.ddl.files import schema_files
+from tidegate.format.ddl.scope import (
     Table,
     alter_database_charset,
     alter_table,
@@ -26,7 +26,7 @@ from tidegate.format.ddl_scope import (
     rename_table,
     truncate_table,
 )
-from tidegate.format.rules import EventFilter, EventFilters, Rules, TableFilter
+from tidegate.format.rules.rules import EventFilter, EventFilters, Rules, TableFilter
 from tidegate.format.tables import Column, Layout
 from tidegate.testing import (
     SHAPE,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.engine.changefeed import Changefeed
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadSetting
-from tidegate.format.csv import CsvOptions
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions, parse_data_path
-from tidegate.format.rules import ColumnSelector, ColumnSelectors, Route, Routes, Rules, TableFilter
+from tidegate.format.rules.rules import ColumnSelector, ColumnSelectors, Route, Routes, Rules, TableFilter
 from tidegate.format.tables import Layout, schema_checksum, schema_file_text
 from tidegate.testing import (
     SHAPE,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.engine.changefeed import Changefeed
-from tidegate.engine.store import Store
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import TidegateError
 from tidegate.format.layout import METADATA, parse_metadata
-from tidegate.sink_uri import REMOTE
+from tidegate.storage.access import REMOTE
+from tidegate.storage.store import Store
 from tidegate.testing import FakeClock, TinySource, feed, landed_lines, open_changefeed
 
 SOURCE = TinySource(tables=3, batches=4, rows=2)

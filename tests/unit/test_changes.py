@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
-from tidegate.format.changes import Rows, Splitter, TableRules, key_changes, latest_of, split_updates
-from tidegate.format.rules import (
+from tidegate.format.rules.changes import Rows, Splitter, TableRules, key_changes, latest_of, split_updates
+from tidegate.format.rules.rules import (
     ColumnSelector,
     ColumnSelectors,
     EventFilter,

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from tidegate.check import OK, PROBLEM, RESERVE_BYTES, WARNING, Line, cheap_checks, preflight
 from tidegate.cli import main
-from tidegate.engine.changefeed import Changefeed
-from tidegate.engine.clock import SystemClock
-from tidegate.engine.segments import SpoolDirectory
-from tidegate.engine.store import FileStore, NoopStore, Store
+from tidegate.clock import SystemClock
+from tidegate.config.settings import Settings, load_settings
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
-from tidegate.settings import Settings, load_settings
-from tidegate.sink_uri import Access
+from tidegate.executor.segments import SpoolDirectory
+from tidegate.storage.access import Access
+from tidegate.storage.store import FileStore, NoopStore, Store
 from tidegate.testing import MemoryStore, TinySource, feed, open_changefeed
+from tidegate.tools.check import OK, PROBLEM, RESERVE_BYTES, WARNING, Line, cheap_checks, preflight
 
 TICDC = {
     "metadata": b'{"checkpoint-ts":450253245512155140}',
@@ -397,7 +397,7 @@ def test_the_command_fails_where_there_is_a_problem(tmp_path: Path, capsys: pyte
 def test_the_command_loads_no_spark(tmp_path: Path) -> None:
     text = (
         "import sys; from tidegate.cli import main; main(['check', 'noop://', '--spool-dir', sys.argv[1]]);"
-        "print([name for name in ('pyspark', 'tidegate.bench', 'tidegate.engine.changefeed') if name in sys.modules])"
+        "print([name for name in ('pyspark', 'tidegate.bench', 'tidegate.driver.changefeed') if name in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", text, str(tmp_path)], capture_output=True, text=True, check=True)
     assert answer.stdout.endswith("0 problems, 0 warnings\n[]\n")

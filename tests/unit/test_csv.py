@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.events import EVENTS
-from tidegate.format.csv import CsvOptions, encode, header
-from tidegate.format.csv_decode import Line, decode
+from tidegate.format.decode.csv import Line, decode
+from tidegate.format.encode.csv import CsvOptions, encode, header
 from tidegate.format.tables import Column, Layout
 
 Values = list[bytes | None]

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.format import ddl, ddl_scope
-from tidegate.format.ddl import ACTIONS, ALTERS, DdlEvent, TableAfter
-from tidegate.format.ddl_filter import DdlRules
-from tidegate.format.ddl_scope import RenameIntoFilter, Table
-from tidegate.format.rules import EventFilter, EventFilters, Rules, TableFilter
+from tidegate.format.ddl import events as ddl
+from tidegate.format.ddl import scope as ddl_scope
+from tidegate.format.ddl.events import ACTIONS, ALTERS, DdlEvent, TableAfter
+from tidegate.format.ddl.filter import DdlRules
+from tidegate.format.ddl.scope import RenameIntoFilter, Table
+from tidegate.format.rules.rules import EventFilter, EventFilters, Rules, TableFilter
 
 KEEPS_ALL = Rules()
 

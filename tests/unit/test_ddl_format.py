@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
-from tidegate.format import ddl
-from tidegate.format.ddl import (
+from tidegate.format.ddl import events as ddl
+from tidegate.format.ddl.events import (
     ACTION_NAMES,
     ACTIONS,
     ALL,
@@ -35,8 +35,8 @@ from tidegate.format.ddl import (
     is_splitable,
     should_block,
 )
-from tidegate.format.ddl_files import SchemaFile, schema_files
-from tidegate.format.ddl_queries import (
+from tidegate.format.ddl.files import SchemaFile, schema_files
+from tidegate.format.ddl.queries import (
     drop_table_query,
     drop_view_query,
     exchange_query,
@@ -45,7 +45,7 @@ from tidegate.format.ddl_queries import (
     split_queries,
     statement,
 )
-from tidegate.format.ddl_scope import (
+from tidegate.format.ddl.scope import (
     RenameIntoFilter,
     Table,
     alter_database_charset,

@@ -24,10 +24,11 @@ from tidegate.control.barrier import Key, Write
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Ddl, Ledger
-from tidegate.engine.rows import ITEMS
-from tidegate.format import ddl, ddl_scope
-from tidegate.format.ddl import ALL, ALTERS, NORMAL, TRIGGER, DdlEvent, TableAfter
-from tidegate.format.ddl_scope import Table
+from tidegate.executor.rows import ITEMS
+from tidegate.format.ddl import events as ddl
+from tidegate.format.ddl import scope as ddl_scope
+from tidegate.format.ddl.events import ALL, ALTERS, NORMAL, TRIGGER, DdlEvent, TableAfter
+from tidegate.format.ddl.scope import Table
 
 LIMITS = Limits(
     file_size_bytes=300, flush_interval_s=5.0, round_tables=3, round_bytes=2_000, spool_max_bytes=1 << 20,

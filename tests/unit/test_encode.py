@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.encode import data_bytes, paths, read_document, schema_text
+from tidegate.config.settings import Settings, load_settings
 from tidegate.errors import BadEvents, BadSetting
-from tidegate.settings import Settings, load_settings
+from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
 
 NOW_MS = 1663572946034
 MOMENT = datetime(2023, 5, 9, 23, 59)

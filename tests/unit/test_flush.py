@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Accepted, Durable, Ledger
 from tidegate.control.retry import pause_s
-from tidegate.engine.rows import ITEMS
 from tidegate.errors import BrokenInvariant
+from tidegate.executor.rows import ITEMS
 
 SMALL = Limits(file_size_bytes=1_000, flush_interval_s=5.0, spool_max_bytes=1 << 30, dispatcher_share=1.0)
 DAY = 20260131

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
 from tidegate.events import EVENTS
-from tidegate.format import csv, csv_decode
-from tidegate.format.csv import CsvOptions
-from tidegate.format.declared import declared_column, declared_layout
-from tidegate.format.given import given_value
-from tidegate.format.json_values import json_text, read_json
+from tidegate.format.decode import csv as csv_decode
+from tidegate.format.encode import csv
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.tables import Layout
+from tidegate.tools.encode.declared import declared_column, declared_layout
+from tidegate.tools.encode.given import given_value
+from tidegate.tools.encode.json_values import json_text, read_json
 
 SMALL = "9007199254740993"
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.engine.ingest import Floor, IngestJob, check_schema, ingest
-from tidegate.engine.rows import ERROR, ITEMS, ROWS, STALE, UNKNOWN_LAYOUT
-from tidegate.engine.segments import Places
 from tidegate.errors import BadEvents
 from tidegate.events import EVENTS, LAYOUT, RESOLVED
-from tidegate.format.csv import CsvOptions
+from tidegate.executor.ingest import Floor, IngestJob, check_schema, ingest
+from tidegate.executor.rows import ERROR, ITEMS, ROWS, STALE, UNKNOWN_LAYOUT
+from tidegate.executor.segments import Places
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.tables import Column, Layout
 from tidegate.testing import SHAPE, START_TS, change, events_batch, layout_row, resolved_row
 

@@ -18,14 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.changefeed import Changefeed
-from tidegate.engine.clock import SystemClock
-from tidegate.engine.journal import FILES, TABLES, FencedOff, Head, Journal, Snapshot, date_of
-from tidegate.engine.recovery import open_journal
-from tidegate.engine.store import Store
+from tidegate.clock import SystemClock
+from tidegate.driver.changefeed import Changefeed
+from tidegate.driver.journal import FILES, TABLES, FencedOff, Head, Journal, Snapshot, date_of
+from tidegate.driver.recovery import open_journal
 from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
-from tidegate.format.csv import CsvOptions
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions, metadata_text, parse_metadata
+from tidegate.storage.store import Store
 from tidegate.testing import (
     START_TS,
     FakeClock,

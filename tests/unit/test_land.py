@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tidegate.engine.land import LandJob, land
-from tidegate.engine.rows import CONFLICT, ELSEWHERE, HUNG, LANDED, LOST, PLANS, REFUSED, UNFINISHED
-from tidegate.engine.store import FileStore, Store
-from tidegate.format.csv import CsvOptions
+from tidegate.executor.land import LandJob, land
+from tidegate.executor.rows import CONFLICT, ELSEWHERE, HUNG, LANDED, LOST, PLANS, REFUSED, UNFINISHED
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions
 from tidegate.format.tables import CHECK, SETTLED, WRITE, Layout, schema_checksum, schema_file_text
-from tidegate.sink_uri import NO_ACCESS
+from tidegate.storage.access import NO_ACCESS
+from tidegate.storage.store import FileStore, Store
 from tidegate.testing import SHAPE, MemoryStore, landed_lines
 
 VERSION, DATE = 437, "2026-01-31"

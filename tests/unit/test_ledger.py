@@ -14,8 +14,8 @@ import pytest
 from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Accepted, Durable, Ledger
 from tidegate.control.spool import ITEM_BYTES
-from tidegate.engine.rows import ITEMS
 from tidegate.errors import BadEvents, BrokenInvariant
+from tidegate.executor.rows import ITEMS
 
 LIMITS = Limits(file_size_bytes=1_000, flush_interval_s=5.0, spool_max_bytes=1 << 30)
 ORDERS = {

@@ -25,7 +25,7 @@ from tidegate.control.columns import Numbers
 from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Ledger, Move
 from tidegate.control.spool import ITEM_BYTES
-from tidegate.engine.rows import ITEMS
+from tidegate.executor.rows import ITEMS
 
 LIMITS = Limits(flush_interval_s=5.0, round_tables=3, spool_max_bytes=20_000)
 SHARE = LIMITS.spool_max_bytes * LIMITS.dispatcher_share

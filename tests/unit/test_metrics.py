@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tidegate.errors import BadSetting, BrokenInvariant
-from tidegate.metrics import (
+from tidegate.observe.metrics import (
     ALWAYS,
     COUNTER,
     GAUGE,

@@ -18,11 +18,11 @@ from typing import Any
 import boto3
 import pytest
 
-from tidegate.engine.object_store import open_object_store
-from tidegate.engine.store import Store, open_store
+from tidegate.config.settings import load_settings
+from tidegate.config.store_keys import read_access
 from tidegate.errors import BadSetting, StoreConflict, StoreRefused, StoreUnavailable, TidegateError
-from tidegate.settings import load_settings
-from tidegate.sink_uri import Access
+from tidegate.storage.objects import open_object_store
+from tidegate.storage.store import Store, open_store
 
 PATH = "shop/orders/437/2026-01-31/CDC00000000000000000001.csv"
 SECRET = "sEcReT/+hunter2hunter2hunter2"
@@ -126,7 +126,7 @@ def _opened(scheme: str, port: int) -> Store:
         "s3 without keys": (place,),
         "azblob": (place, ("account-name", "me"), ("sas-token", sas)),
     }[scheme]
-    return open_object_store(f"{scheme.split()[0]}://lake/p", Access(keys), 0.5)
+    return open_object_store(f"{scheme.split()[0]}://lake/p", read_access(scheme.split()[0], dict(keys))[0], 0.5)
 
 
 def failures(store: Store, tmp_path: Path) -> list[TidegateError]:

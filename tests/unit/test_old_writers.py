@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.engine.changefeed import Changefeed
-from tidegate.engine.journal import FencedOff
-from tidegate.engine.land import LandJob, land
-from tidegate.engine.store import Beat, Slice
+from tidegate.driver.changefeed import Changefeed
+from tidegate.driver.journal import FencedOff
 from tidegate.errors import StoreUnavailable, TidegateError
+from tidegate.executor.land import LandJob, land
+from tidegate.storage.store import Beat, Slice
 from tidegate.testing import (
     START_TS,
     FakeClock,

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cron import next_after, six_fields
-from tidegate.engine.retention import RECORDS, WALKED, Retention
-from tidegate.engine.store import FileStore, Store
+from tidegate.config.cron import next_after, six_fields
+from tidegate.config.settings import Settings
+from tidegate.driver.retention import RECORDS, WALKED, Retention
 from tidegate.errors import BrokenInvariant, StoreRefused, StoreUnavailable
 from tidegate.events import tso
 from tidegate.format.retention import dated_directory, first_kept_date
-from tidegate.metrics import Metrics
-from tidegate.settings import Settings
+from tidegate.observe.metrics import Metrics
+from tidegate.storage.store import FileStore, Store
 from tidegate.testing import FakeClock, MemoryStore
 
 NOW = datetime(2021, 1, 10, 12, tzinfo=UTC)

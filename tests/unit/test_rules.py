@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadSetting
-from tidegate.format.matching import ColumnPatterns, TablePatterns
-from tidegate.format.rules import (
+from tidegate.format.rules.matching import ColumnPatterns, TablePatterns
+from tidegate.format.rules.rules import (
     ColumnSelector,
     ColumnSelectors,
     EventFilter,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidegate.engine.changefeed import Changefeed
-from tidegate.engine.ingest import ingest
-from tidegate.engine.rows import ITEMS
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadEvents, TidegateError
+from tidegate.executor.ingest import ingest
+from tidegate.executor.rows import ITEMS
 from tidegate.testing import (
     START_TS,
     MemoryStore,

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.engine.segments import (
+from tidegate.errors import SpoolError
+from tidegate.executor.segments import (
     DISK_TIER,
     MEMORY_TIER,
     SEGMENT_BYTES,
@@ -20,7 +21,6 @@ from tidegate.engine.segments import (
     SegmentWriter,
     SpoolDirectory,
 )
-from tidegate.errors import SpoolError
 
 
 def view(size: int, fill: bytes = b"x") -> memoryview:
@@ -219,7 +219,7 @@ def test_the_lock_of_another_process_is_respected_until_it_ends(tmp_path: Path) 
         [
             sys.executable,
             "-c",
-            "import sys; from tidegate.engine.segments import SpoolDirectory as S;"
+            "import sys; from tidegate.executor.segments import SpoolDirectory as S;"
             f"S.open({str(tmp_path)!r}, 'feed', 'disk', 1); print('held', flush=True); sys.stdin.read()",
         ],
         stdin=subprocess.PIPE,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tidegate.control.ledger import Move
-from tidegate.engine.changefeed import Changefeed, held_file
-from tidegate.engine.segments import Places, gather
+from tidegate.driver.changefeed import Changefeed, held_file
 from tidegate.errors import SpoolLost, TidegateError
 from tidegate.events import DDL
-from tidegate.format.ddl import ALTERS
-from tidegate.format.ddl_scope import Table, alter_table
+from tidegate.executor.segments import Places, gather
+from tidegate.format.ddl.events import ALTERS
+from tidegate.format.ddl.scope import Table, alter_table
 from tidegate.format.tables import Column, Layout
 from tidegate.testing import (
     SHAPE,

@@ -13,23 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.errors import BadSetting
-from tidegate.format.canal_json import CanalOptions
-from tidegate.format.csv import CsvOptions
-from tidegate.format.layout import PathOptions
-from tidegate.format.rules import (
-    ColumnSelector,
-    ColumnSelectors,
-    EventFilter,
-    EventFilters,
-    Route,
-    Routes,
-    Rules,
-    TableFilter,
-)
-from tidegate.option_text import show_text
-from tidegate.options import IDLE, SWITCHES
-from tidegate.settings import (
+from tidegate.config.options import IDLE, SWITCHES
+from tidegate.config.settings import (
     OPTIONS,
     Settings,
     changefeed_id,
@@ -42,7 +27,22 @@ from tidegate.settings import (
     show_size,
     size_bytes,
 )
-from tidegate.sink_uri import Access
+from tidegate.config.text import show_text
+from tidegate.errors import BadSetting
+from tidegate.format.encode.canal_json import CanalOptions
+from tidegate.format.encode.csv import CsvOptions
+from tidegate.format.layout import PathOptions
+from tidegate.format.rules.rules import (
+    ColumnSelector,
+    ColumnSelectors,
+    EventFilter,
+    EventFilters,
+    Route,
+    Routes,
+    Rules,
+    TableFilter,
+)
+from tidegate.storage.access import Access
 
 SINK = "file:///data/out"
 

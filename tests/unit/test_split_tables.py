@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.changefeed import Changefeed
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadEvents
 from tidegate.events import DDL
-from tidegate.format.csv import CsvOptions
-from tidegate.format.ddl import ALTERS
-from tidegate.format.ddl_scope import Table, alter_table
+from tidegate.format.ddl.events import ALTERS
+from tidegate.format.ddl.scope import Table, alter_table
+from tidegate.format.encode.csv import CsvOptions
+from tidegate.format.encode.spans import dispatcher_id, spans_of
 from tidegate.format.layout import PathOptions, data_path, parse_index_path, parse_index_text
-from tidegate.format.spans import dispatcher_id, spans_of
 from tidegate.format.tables import Column, Layout
 from tidegate.testing import (
     SHAPE,

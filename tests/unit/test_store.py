@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.engine.store import FileStore, NoopStore, Store, content_tag, open_store
 from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
 from tidegate.format.layout import HALF_WRITTEN
-from tidegate.sink_uri import REMOTE
+from tidegate.storage.access import REMOTE
+from tidegate.storage.store import FileStore, NoopStore, Store, content_tag, open_store
 from tidegate.testing import FaultyFileStore, MemoryStore, until
 
 PATH = "shop/orders/437/2026-01-31/CDC00000000000000000001.csv"

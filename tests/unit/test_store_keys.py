@@ -9,15 +9,15 @@ from urllib.parse import quote
 
 import pytest
 
-from tidegate.display import Summary
-from tidegate.engine.land import LandJob
-from tidegate.engine.store import open_store
+from tidegate.config.settings import changefeed_id, effective, load_settings, redacted
+from tidegate.config.store_keys import STORE_KEYS
 from tidegate.errors import BadSetting
-from tidegate.format.csv import CsvOptions
+from tidegate.executor.land import LandJob
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions
-from tidegate.settings import changefeed_id, effective, load_settings, redacted
-from tidegate.sink_uri import bucket_and_prefix
-from tidegate.store_keys import STORE_KEYS
+from tidegate.storage.access import bucket_and_prefix
+from tidegate.storage.store import open_store
+from tidegate.tools.display import Summary
 
 SECRET = "hunter2hunter2/+hg=="
 SECRETS = {

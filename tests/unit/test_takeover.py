@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.engine.changefeed import Changefeed
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadSetting, StoreRefused, TidegateError
-from tidegate.format.canal_json import CanalOptions
-from tidegate.format.csv import CsvOptions
+from tidegate.format.encode.canal_json import CanalOptions
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import (
     METADATA,
     DataKey,

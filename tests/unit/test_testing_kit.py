@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.engine.store import Store
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
 from tidegate.events import EVENTS
+from tidegate.storage.store import Store
 from tidegate.testing import (
     START_TS,
     FakeClock,

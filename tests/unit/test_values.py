@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
-from tidegate.format.values import (
+from tidegate.format.encode.values import (
     BadValue,
     enum_names,
     enum_numbers,

@@ -18,17 +18,17 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tidegate.engine.store import FileStore, NoopStore, Store
+from tidegate.config.settings import Settings, load_settings
 from tidegate.errors import BadEvents, BadSetting, VerifyError
 from tidegate.events import EVENTS, INSERT, LAYOUT, RESOLVED
-from tidegate.format import csv
+from tidegate.format.encode import csv
 from tidegate.format.layout import METADATA, DataKey, data_path, index_path, index_text, metadata_text, schema_path
 from tidegate.format.tables import Column, Layout, schema_checksum, schema_file_text
 from tidegate.reader.replay import TableKey, read_piece, survey
-from tidegate.settings import Settings, load_settings
 from tidegate.sources import Offset, open_source
 from tidegate.sources.parquet import write_events
-from tidegate.verify import Report, verify
+from tidegate.storage.store import FileStore, NoopStore, Store
+from tidegate.tools.verify import Report, verify
 
 # Three tables in steps of 20 rows, five transactions each: 60 rows a table, all different; files of 17 rows.
 FINITE = "workload://sysbench?tables=3&rows=40&events=180&txn-rows=4&batch=4500"

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tidegate.config.settings import Settings
 from tidegate.errors import TidegateError, VerifyError
 from tidegate.events import DDL, UPDATE
-from tidegate.format import ddl, protocol
-from tidegate.format.csv import CsvOptions
-from tidegate.format.ddl import ACTIONS, DdlEvent
-from tidegate.format.ddl_files import schema_files
-from tidegate.format.ddl_filter import event_names
-from tidegate.format.ddl_scope import (
+from tidegate.format.ddl import events as ddl
+from tidegate.format.ddl.events import ACTIONS, DdlEvent
+from tidegate.format.ddl.files import schema_files
+from tidegate.format.ddl.filter import event_names
+from tidegate.format.ddl.scope import (
     Table,
     alter_database_charset,
     alter_table,
@@ -40,6 +40,8 @@ from tidegate.format.ddl_scope import (
     rename_tables,
     truncate_table,
 )
+from tidegate.format.encode import protocol
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import (
     METADATA,
     DataKey,
@@ -50,10 +52,9 @@ from tidegate.format.layout import (
     parse_schema_path,
     schema_path,
 )
-from tidegate.format.rules import DDL_EVENTS, EventFilter, EventFilters, Route, Routes, Rules, TableFilter
+from tidegate.format.rules.rules import DDL_EVENTS, EventFilter, EventFilters, Route, Routes, Rules, TableFilter
 from tidegate.format.tables import Column, Layout, schema_checksum, schema_file_text
 from tidegate.reader.replay import survey
-from tidegate.settings import Settings
 from tidegate.sources import open_source
 from tidegate.sources.parquet import write_events
 from tidegate.testing import (
@@ -66,7 +67,7 @@ from tidegate.testing import (
     open_changefeed,
     resolved_row,
 )
-from tidegate.verify import Report, verify
+from tidegate.tools.verify import Report, verify
 
 NARROW = Layout((Column("id", "int", pk=True, nullable=False), Column("v", "varchar", flen=20)))
 WIDE = Layout((*NARROW.columns, Column("note", "varchar", flen=20)))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.engine.changefeed import Changefeed
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import TidegateError, VerifyError
-from tidegate.format.csv import CsvOptions
-from tidegate.format.rules import ColumnSelector, ColumnSelectors, Route, Routes, Rules, TableFilter
+from tidegate.format.encode.csv import CsvOptions
+from tidegate.format.rules.rules import ColumnSelector, ColumnSelectors, Route, Routes, Rules, TableFilter
 from tidegate.format.tables import Column, Layout
 from tidegate.sources import open_source
 from tidegate.sources.parquet import write_events
@@ -24,7 +24,7 @@ from tidegate.testing import (
     layout_row,
     open_changefeed,
 )
-from tidegate.verify import verify
+from tidegate.tools.verify import verify
 
 TABLE = Layout(
     (

@@ -17,7 +17,7 @@ from tidegate.errors import BadSetting
 from tidegate.events import DELETE, EVENTS, INSERT, LAYOUT, RESOLVED, UPDATE, tso
 from tidegate.format.tables import Layout
 from tidegate.sources import Offset, Source, open_source
-from tidegate.sources.workload import WorkloadSource, parse_workload
+from tidegate.sources.workload.workload import WorkloadSource, parse_workload
 
 NONE: frozenset[int] = frozenset()
 ENOUGH = 1 << 40

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadSetting
 from tidegate.events import DDL, DELETE, INSERT, LAYOUT, RESOLVED, ROW_KINDS, UPDATE, tso
-from tidegate.format import ddl
-from tidegate.format.ddl import DdlEvent
-from tidegate.format.ddl_files import schema_files
+from tidegate.format.ddl import events as ddl
+from tidegate.format.ddl.events import DdlEvent
+from tidegate.format.ddl.files import schema_files
 from tidegate.format.layout import PathOptions
 from tidegate.format.tables import Layout
 from tidegate.sources import Offset, Source, open_source
-from tidegate.sources.ddl_history import ddl_history
-from tidegate.sources.ddl_mix import DEFAULT_KINDS, KINDS, Schedule
-from tidegate.sources.workload import WorkloadSource, parse_workload
+from tidegate.sources.workload.ddl_history import ddl_history
+from tidegate.sources.workload.ddl_mix import DEFAULT_KINDS, KINDS, Schedule
+from tidegate.sources.workload.workload import WorkloadSource, parse_workload
 
 NONE: frozenset[int] = frozenset()
 ENOUGH = 1 << 40

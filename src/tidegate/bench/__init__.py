@@ -19,7 +19,7 @@ from tidegate.bench import (
     throughput,
     wake,
 )
-from tidegate.bench.figures import Figures
+from tidegate.bench.harness.figures import Figures
 
 
 @dataclass(frozen=True)

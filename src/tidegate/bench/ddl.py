@@ -24,18 +24,18 @@ from urllib.parse import urlencode
 import numpy as np
 import pyarrow as pa
 
-from tidegate.bench.feed import Ended, Feed, say, session
-from tidegate.bench.figures import Figures, percentile, read_parameters
+from tidegate.bench.harness.feed import Ended, Feed, say, session
+from tidegate.bench.harness.figures import Figures, percentile, read_parameters
 from tidegate.control.barrier import Key
 from tidegate.control.blocking import Block
 from tidegate.control.flush import Limits
 from tidegate.control.ledger import Ddl, Ledger
-from tidegate.engine.land import LandJob, Plans
-from tidegate.engine.pipeline import Handle
-from tidegate.engine.rows import ITEMS, ROWS
 from tidegate.errors import TidegateError
-from tidegate.format.ddl import DATABASE_CHARSET, DB, DdlEvent, Scope, TableAfter
+from tidegate.executor.land import LandJob, Plans
+from tidegate.executor.rows import ITEMS, ROWS
+from tidegate.format.ddl.events import DATABASE_CHARSET, DB, DdlEvent, Scope, TableAfter
 from tidegate.sources.source import byte_count
+from tidegate.spark.query import Handle
 
 _SCHEMA_ID = 100
 

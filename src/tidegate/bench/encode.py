@@ -20,18 +20,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.bench.feed import say
-from tidegate.bench.figures import Figures, mib_s, read_parameters
+from tidegate.bench.harness.feed import say
+from tidegate.bench.harness.figures import Figures, mib_s, read_parameters
 from tidegate.errors import TidegateError, UsageError
 from tidegate.events import EVENTS, INSERT, ROW_KINDS
-from tidegate.format import protocol
-from tidegate.format.canal_json import CanalOptions
-from tidegate.format.csv import CsvOptions
-from tidegate.format.declared import declared_layout
-from tidegate.format.given import given_value
+from tidegate.format.encode import protocol
+from tidegate.format.encode.canal_json import CanalOptions
+from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.tables import Column, Layout
 from tidegate.sources import open_source
-from tidegate.sources.sysbench import LAYOUT as SYSBENCH
+from tidegate.sources.workload.sysbench import LAYOUT as SYSBENCH
+from tidegate.tools.encode.declared import declared_layout
+from tidegate.tools.encode.given import given_value
 
 NOW_MS = 1_767_225_600_000
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tidegate.bench.feed import Ended, Feed, say, session
-from tidegate.bench.figures import Figures, read_parameters
-from tidegate.bench.memory import cores
+from tidegate.bench.harness.feed import Ended, Feed, say, session
+from tidegate.bench.harness.figures import Figures, read_parameters
+from tidegate.bench.harness.memory import cores
 from tidegate.errors import TidegateError
 
 _WARM_TRANSACTIONS = 20

@@ -26,19 +26,19 @@ from urllib.parse import urlencode
 import numpy as np
 import pyarrow as pa
 
-from tidegate.bench.feed import Feed, say, session
-from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
-from tidegate.bench.memory import pss_bytes
+from tidegate.bench.harness.feed import Feed, say, session
+from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.memory import pss_bytes
+from tidegate.config.settings import Settings, shape
 from tidegate.control.flush import Limits
 from tidegate.control.ledger import Ledger
-from tidegate.engine.journal import Head, Journal, Snapshot, table_rows
-from tidegate.engine.pipeline import Handle
-from tidegate.engine.store import open_store
+from tidegate.driver.journal import Head, Journal, Snapshot, table_rows
 from tidegate.errors import BadSetting
 from tidegate.events import tso
-from tidegate.settings import Settings, shape
-from tidegate.sources.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME, table_names
-from tidegate.sources.workload_params import Workload
+from tidegate.sources.workload.params import Workload
+from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME, table_names
+from tidegate.spark.query import Handle
+from tidegate.storage.store import open_store
 
 _WARM_BATCHES = 3
 _MEMORY_EVERY_S = 1.0

@@ -23,18 +23,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from tidegate.bench.ages import Ages, Names
-from tidegate.bench.feed import Feed, say, session
-from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.ages import Ages, Names
+from tidegate.bench.harness.feed import Feed, say, session
+from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
 from tidegate.bench.throughput import count_lines
+from tidegate.config.settings import duration_s
 from tidegate.control.flush import Round
-from tidegate.engine.pipeline import limit_bytes
 from tidegate.errors import BadSetting, TidegateError
-from tidegate.settings import duration_s
-from tidegate.sources.neighbour import COLUMN_BYTES, read_habits
 from tidegate.sources.source import byte_count
-from tidegate.sources.sysbench import SCHEMA_NAME
-from tidegate.sources.workload import parse_workload
+from tidegate.sources.workload.neighbour import COLUMN_BYTES, read_habits
+from tidegate.sources.workload.sysbench import SCHEMA_NAME
+from tidegate.sources.workload.workload import parse_workload
+from tidegate.spark.query import limit_bytes
 
 _WARM_BATCHES = 3
 

@@ -30,14 +30,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tidegate.bench.crash import HOLDING, POINTS, WORKER, Run
-from tidegate.bench.feed import say
-from tidegate.bench.figures import Figures, percentile, read_parameters
-from tidegate.bench.sightings import Sightings, Tally
-from tidegate.bench.victim import TooLong, Victim
-from tidegate.engine.store import open_store
+from tidegate.bench.harness.crash import HOLDING, POINTS, WORKER, Run
+from tidegate.bench.harness.feed import say
+from tidegate.bench.harness.figures import Figures, percentile, read_parameters
+from tidegate.bench.harness.sightings import Sightings, Tally
+from tidegate.bench.harness.victim import TooLong, Victim
 from tidegate.errors import BadSetting, VerifyError
-from tidegate.verify import verify
+from tidegate.storage.store import open_store
+from tidegate.tools.verify import verify
 
 RANDOM = "random"
 _START_S = 180.0  # a process that has accepted nothing by then has failed

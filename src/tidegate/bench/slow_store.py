@@ -28,17 +28,17 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from pyspark.sql import SparkSession
 
-from tidegate.bench.ages import Ages
-from tidegate.bench.feed import Ended, Feed, say, session
-from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
-from tidegate.bench.memory import MemorySampler, tree_bytes
-from tidegate.engine.pipeline import Handle, limit_bytes
-from tidegate.engine.segments import MEMORY_TIER_BYTES
-from tidegate.engine.store import FileStore, Store, StoreOpener, open_store
+from tidegate.bench.harness.ages import Ages
+from tidegate.bench.harness.feed import Ended, Feed, say, session
+from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.memory import MemorySampler, tree_bytes
+from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
-from tidegate.settings import duration_s
-from tidegate.sink_uri import NO_ACCESS, Access
+from tidegate.executor.segments import MEMORY_TIER_BYTES
 from tidegate.sources.source import byte_count
+from tidegate.spark.query import Handle, limit_bytes
+from tidegate.storage.access import NO_ACCESS, Access
+from tidegate.storage.store import FileStore, Store, StoreOpener, open_store
 
 _ROW_BYTES = 220
 _IN_FLIGHT_BYTES = 128 * MIB  # of one land task

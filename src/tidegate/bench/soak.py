@@ -19,12 +19,12 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from tidegate.bench.feed import Feed, say, session
-from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
-from tidegate.bench.memory import MemorySampler
-from tidegate.engine.pipeline import Handle
+from tidegate.bench.harness.feed import Feed, say, session
+from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.memory import MemorySampler
+from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
-from tidegate.settings import duration_s
+from tidegate.spark.query import Handle
 
 _KINDS = "create-table|drop-table|truncate|drop-create"
 _WARM_SHARE = 1 / 3

@@ -35,19 +35,19 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from tidegate.bench.ages import after_each_round
-from tidegate.bench.disk import mounted_image
-from tidegate.bench.feed import Ended, Feed, say, session
-from tidegate.bench.figures import MIB, Figures, percentile, read_parameters
-from tidegate.bench.memory import MemorySampler
+from tidegate.bench.harness.ages import after_each_round
+from tidegate.bench.harness.disk import mounted_image
+from tidegate.bench.harness.feed import Ended, Feed, say, session
+from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.memory import MemorySampler
 from tidegate.bench.slow_store import SlowStores
-from tidegate.engine.land import LANES_PER_WORKER
-from tidegate.engine.pipeline import Handle
-from tidegate.engine.store import StoreOpener, open_store
+from tidegate.config.settings import duration_s
 from tidegate.errors import BadSetting, TidegateError
+from tidegate.executor.land import LANES_PER_WORKER
 from tidegate.format.tables import schema_file_text
-from tidegate.settings import duration_s
-from tidegate.sources.sysbench import LAYOUT, SCHEMA_NAME
+from tidegate.sources.workload.sysbench import LAYOUT, SCHEMA_NAME
+from tidegate.spark.query import Handle
+from tidegate.storage.store import StoreOpener, open_store
 
 _SWEEP_ROWS = 2
 _ROW_BYTES = 222

@@ -22,15 +22,15 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from tidegate.bench.feed import Ended, Feed, say, session
-from tidegate.bench.figures import MIB, Figures, mib_s, percentile, read_parameters
-from tidegate.bench.memory import CpuMeter, MemorySampler, cores
+from tidegate.bench.harness.feed import Ended, Feed, say, session
+from tidegate.bench.harness.figures import MIB, Figures, mib_s, percentile, read_parameters
+from tidegate.bench.harness.memory import CpuMeter, MemorySampler, cores
+from tidegate.config.settings import size_bytes
 from tidegate.errors import TidegateError
 from tidegate.events import DELETE, INSERT, LAYOUT, ROW_KINDS, UPDATE
-from tidegate.settings import size_bytes
 from tidegate.sources import Source, open_source
 from tidegate.sources.parquet import write_events
-from tidegate.sources.sysbench import LAYOUT as TABLE
+from tidegate.sources.workload.sysbench import LAYOUT as TABLE
 
 _FILES = 16  # Parquet files of the input: a multiple of the tasks that read at once
 _ROUND_BYTES = 64 << 20  # what the workload hands out between two resolved marks

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tidegate.bench.feed import Feed, say, session
-from tidegate.bench.figures import MIB, Figures, mib_s, percentile, read_parameters
-from tidegate.engine.pipeline import Handle
+from tidegate.bench.harness.feed import Feed, say, session
+from tidegate.bench.harness.figures import MIB, Figures, mib_s, percentile, read_parameters
+from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
-from tidegate.settings import duration_s
 from tidegate.sources.source import byte_count
+from tidegate.spark.query import Handle
 
 _WITHIN = 0.2  # `flush` must be as near as this to what its rule says
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tidegate.format.ddl import DdlEvent, has_schedule_changes
+from tidegate.format.ddl.events import DdlEvent, has_schedule_changes
 
 COLLECTING, WRITING, SCHEDULING, PASSING = "collecting", "writing", "scheduling", "passing"
 

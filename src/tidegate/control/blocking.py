@@ -27,7 +27,16 @@ from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Ints, Numbers
 from tidegate.control.dispatcher import END, Queues
 from tidegate.errors import BrokenInvariant
-from tidegate.format.ddl import ALL, NORMAL, TRIGGER, DdlEvent, Scope, has_schedule_changes, is_replicated, should_block
+from tidegate.format.ddl.events import (
+    ALL,
+    NORMAL,
+    TRIGGER,
+    DdlEvent,
+    Scope,
+    has_schedule_changes,
+    is_replicated,
+    should_block,
+)
 
 _NO_PARTITIONS: Mapping[int, int] = {}
 

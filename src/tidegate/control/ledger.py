@@ -26,7 +26,7 @@ from tidegate.control.dispatcher import Queues
 from tidegate.control.flush import Limits, Place, Planner, Round
 from tidegate.control.spool import Spool
 from tidegate.errors import BadEvents, BrokenInvariant
-from tidegate.format.ddl import DdlEvent
+from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.tables import SETTLED, WRITE
 
 _MOVE_BYTES = 256 << 20

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
-from tidegate.engine.store import Store
 from tidegate.errors import StoreRefused, VerifyError
 from tidegate.format.layout import (
     HALF_WRITTEN,
@@ -30,6 +29,7 @@ from tidegate.format.layout import (
     parse_index_text,
     parse_schema_path,
 )
+from tidegate.storage.store import Store
 
 
 class TableKey(NamedTuple):

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from tidegate.errors import BadSetting
 from tidegate.sources.parquet import ParquetSource
 from tidegate.sources.source import ORDERINGS, WAKE_MODES, Offset, Source, Split
-from tidegate.sources.workload import WorkloadSource, parse_workload
+from tidegate.sources.workload.workload import WorkloadSource, parse_workload
 
 __all__ = ["Offset", "Source", "Split", "open_source"]
 

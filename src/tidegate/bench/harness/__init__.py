@@ -1,0 +1,1 @@
+"""What several benchmarks share: running a changefeed, crashing it, measuring memory, ages and disks."""

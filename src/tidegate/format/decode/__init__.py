@@ -1,0 +1,1 @@
+"""Bytes of data files back into rows: the exact inverse of `format.encode`."""

@@ -1,0 +1,75 @@
+"""Split tables: which span of its table a row belongs to, and the ids of the dispatchers that own the spans.
+
+A table with a primary key and no other unique index may be cut into spans by a hash of the key. The hash is a function
+of the key's text alone, so a row stays in its span over restarts, and so do the dispatchers' ids, which derive from
+changefeed, table id and span: a restart goes on in the same index files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.events import DELETE
+from tidegate.format.ddl.events import is_splitable
+from tidegate.format.layout import dispatcher_text
+from tidegate.format.pieces import Numbers, bytes_of
+from tidegate.format.tables import Layout
+
+Hashes = npt.NDArray[np.uint64]
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+def dispatcher_id(changefeed: str, table_id: int, span: int) -> str:
+    """The id as it stands in names of files; the same in every run of the changefeed."""
+    digest = hashlib.blake2b(f"{changefeed}/{table_id}/{span}".encode(), digest_size=16).digest()
+    return dispatcher_text(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
+
+
+def spans_of(rows: pa.RecordBatch, layout: Layout, count: int) -> Numbers:
+    """The span of each row, 0 up to `count`; a table that cannot be split is span 0 as a whole."""
+    if count == 1 or not is_splitable(layout) or not rows.num_rows:
+        return np.zeros(rows.num_rows, np.int64)
+    hashes = np.zeros(rows.num_rows, np.uint64)
+    is_delete = pc.equal(rows.column("kind"), DELETE).to_numpy(zero_copy_only=False)
+    for position in layout.key_positions:
+        hashes = _mixed(hashes + _hashed(_key_texts(rows, is_delete, position)))
+    spans: Numbers = (hashes % np.uint64(count)).astype(np.int64)
+    return spans
+
+
+def _key_texts(rows: pa.RecordBatch, is_delete: npt.NDArray[np.bool_], position: int) -> pa.Array:
+    """The value of one key column: of the old row for a delete, else of the new one; wrong rows count as empty."""
+    sides = []
+    for side in ("after", "before"):
+        lists = rows.column(side)
+        offsets = lists.offsets.to_numpy().astype(np.int64)
+        there = np.diff(offsets) > position
+        places = np.where(there, offsets[:-1] + position, 0)
+        sides.append(lists.values.take(pa.array(places, mask=~there)))
+    return pc.if_else(pa.array(is_delete), sides[1], sides[0]).cast(pa.binary())
+
+
+def _hashed(texts: pa.Array) -> Hashes:
+    """A hash of each text: its bytes weighed by powers of one number, so that places count."""
+    ends, held = bytes_of(texts)
+    lengths = np.diff(ends)
+    found = lengths.astype(np.uint64)
+    if len(held):
+        place = np.arange(len(held)) - np.repeat(ends[:-1], lengths)
+        powers = np.cumprod(np.full(int(lengths.max()), _FACTOR), dtype=np.uint64)
+        filled = lengths > 0
+        sums = np.add.reduceat((held.astype(np.uint64) + np.uint64(1)) * powers[place], ends[:-1][filled])
+        found[filled] += sums
+    return _mixed(found)
+
+
+def _mixed(hashes: Hashes) -> Hashes:
+    """Every bit of the hash reaches the lowest ones."""
+    mixed: Hashes = hashes ^ (hashes >> np.uint64(32))
+    mixed = mixed * _FACTOR
+    return mixed ^ (mixed >> np.uint64(29))

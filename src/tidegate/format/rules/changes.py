@@ -1,0 +1,277 @@
+"""What becomes of row changes before they are encoded: filtered, routed, their columns selected, key updates split.
+
+Rules speak about table names, so they are asked once for each different name and the answers spread over the rows.
+An update that changes a value of the primary key or of a unique key becomes a delete, which keeps its place, and an
+insert, which *moves* to the end of its transaction; otherwise a reader that applies rows one by one would meet a key
+that is still taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.events import DELETE, INSERT, UPDATE
+from tidegate.format.layout import check_names
+from tidegate.format.pieces import Numbers, codes
+from tidegate.format.rules.rules import Rules, is_system_schema
+from tidegate.format.tables import Layout
+
+Flags = npt.NDArray[np.bool_]
+Selected = tuple[int, ...] | None
+
+
+@dataclass
+class TableRules:
+    """The rules of a changefeed with all answers given so far; one for each task."""
+
+    rules: Rules
+    _ignored: dict[tuple[str, str], frozenset[str] | None] = field(default_factory=dict)
+    _targets: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    _selected: dict[tuple[str, str, int], Selected] = field(default_factory=dict)
+
+    def kept(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that the filter lets pass."""
+        if self.rules.filters_nothing and not self._holds_system_schemas(rows):
+            return rows
+        name, names = _names(rows)
+        ignored = [self._ignored_kinds(*each) for each in names]
+        keep = np.array([kinds is not None for kinds in ignored])[name]
+        kind, kinds = codes(rows, "kind")
+        for code, word in enumerate(kinds.to_pylist()):
+            without = np.array([each is None or word not in each for each in ignored])
+            keep &= without[name] | (kind != code)
+        if self.rules.ignored_start_ts:
+            keep &= ~np.isin(rows.column("start_ts").fill_null(0).to_numpy(), list(self.rules.ignored_start_ts))
+        return rows if keep.all() else rows.filter(pa.array(keep))
+
+    def _holds_system_schemas(self, rows: pa.RecordBatch) -> bool:
+        names = rows.column("schema_name")
+        if rows.num_rows and pc.all(pc.equal(names, names[0])).as_py():  # by far the most usual, and fast to see
+            names = names.slice(0, 1)
+        return any(is_system_schema(name) for name in pc.unique(names).to_pylist())
+
+    def _ignored_kinds(self, schema: str, table: str) -> frozenset[str] | None:
+        """The kinds of rows that are left out of this table; None if all of it is."""
+        key = (schema, table)
+        if key not in self._ignored:
+            kept = self.rules.filter.matches(schema, table)
+            self._ignored[key] = self.rules.event_filters.ignored_kinds(schema, table) if kept else None
+        return self._ignored[key]
+
+    def selections(self, rows: pa.RecordBatch, layout: Layout) -> Iterator[tuple[Selected, pa.RecordBatch]]:
+        """The rows by the columns that are written of them."""
+        if self.rules.selects_everything:
+            yield None, rows
+            return
+        name, names = _names(rows)
+        chosen = [self.selected(*each, layout) for each in names]
+        for selected in dict.fromkeys(chosen):
+            yield selected, rows.filter(pa.array(np.array([each == selected for each in chosen])[name]))
+
+    def selected(self, schema: str, table: str, layout: Layout) -> Selected:
+        """Positions among the stored columns that a column selector leaves of this table; None for all."""
+        key = (schema, table, layout.fingerprint)
+        if key not in self._selected:
+            self._selected[key] = self.rules.selectors.selected(schema, table, layout)
+        return self._selected[key]
+
+    def routed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows under their target names."""
+        if self.rules.routes_nothing:
+            return rows
+        name, names = _names(rows)
+        targets = [self.target(*each) for each in names]
+        at = pa.array(name)
+        for column, texts in zip(("schema_name", "table_name"), zip(*targets, strict=True), strict=True):
+            rows = rows.set_column(rows.schema.get_field_index(column), column, pa.array(texts, pa.string()).take(at))
+        return rows
+
+    def ddl_target(self, schema: str, table: str) -> tuple[str, str]:
+        """Like `target`; a database has table ""."""
+        return self.target(schema, table) if table else self.rules.routes.target(schema, "")
+
+    def target(self, schema: str, table: str) -> tuple[str, str]:
+        """Where this table is routed to; a name that cannot be a path is refused, for it could never land."""
+        key = (schema, table)
+        if key not in self._targets:
+            target = self.rules.routes.target(schema, table)
+            check_names(*target)
+            self._targets[key] = target
+        return self._targets[key]
+
+
+def _names(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int32], list[tuple[str, str]]]:
+    """A number for every row's table, and the (schema, table) that the numbers stand for."""
+    table, tables = codes(rows, "table_name")
+    schema, schemas = codes(rows, "schema_name")
+    pairs = pa.array(schema.astype(np.int64) * len(tables) + table).dictionary_encode()
+    schema_at, table_at = np.divmod(pairs.dictionary.to_numpy(), max(1, len(tables)))
+    texts = schemas.take(pa.array(schema_at)).to_pylist(), tables.take(pa.array(table_at)).to_pylist()
+    return pairs.indices.to_numpy(), list(zip(*texts, strict=True))
+
+
+def key_changes(rows: pa.RecordBatch, layout: Layout) -> Flags | None:
+    """Which rows are updates that change a value of a key; None if there are none."""
+    update = pc.equal(rows.column("kind"), UPDATE).to_numpy(zero_copy_only=False)
+    at = np.flatnonzero(update & _whole(rows, "before", layout) & _whole(rows, "after", layout)) if update.any() else ()
+    changed = np.zeros(len(at), np.bool_)
+    for position in layout.key_positions if len(at) else ():
+        old, new = (_values(rows, side, np.asarray(at), position) for side in ("before", "after"))
+        equal = pc.or_(pc.fill_null(pc.equal(old, new), False), pc.and_(pc.is_null(old), pc.is_null(new)))
+        changed |= ~equal.to_numpy(zero_copy_only=False)
+    if not changed.any():
+        return None
+    flags = np.zeros(rows.num_rows, np.bool_)
+    flags[np.asarray(at)[changed]] = True
+    return flags
+
+
+def _whole(rows: pa.RecordBatch, side: str, layout: Layout) -> Flags:
+    """Rows with a value for every column; what is wrong with the others is for the encoder to say."""
+    lists = rows.column(side)
+    whole: Flags = np.diff(lists.offsets.to_numpy()) == len(layout.stored)
+    return whole & lists.is_valid().to_numpy(zero_copy_only=False) if lists.null_count else whole
+
+
+def _values(rows: pa.RecordBatch, side: str, at: Numbers, position: int) -> pa.Array:
+    lists = rows.column(side)
+    return lists.values.take(pa.array(lists.offsets.to_numpy()[at].astype(np.int64) + position))
+
+
+def split_updates(rows: pa.RecordBatch, changed: Flags) -> tuple[pa.RecordBatch, Flags]:
+    """These updates as deletes in their place and inserts behind all rows; flags say which rows are such inserts."""
+    kind = rows.schema.get_field_index("kind")
+    deletes = pc.if_else(pa.array(changed), DELETE, rows.column(kind))
+    inserts = rows.filter(pa.array(changed))
+    inserts = inserts.set_column(kind, rows.schema.field(kind), pa.repeat(INSERT, inserts.num_rows))
+    both = pa.concat_batches([rows.set_column(kind, rows.schema.field(kind), deletes), inserts])
+    return both, np.arange(both.num_rows) >= rows.num_rows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows on their way to the encoder; `moved` flags inserts that go to the end of their transaction, if any do."""
+
+    events: pa.RecordBatch
+    moved: Flags | None = None
+
+    def take(self, keep: Flags) -> Rows:
+        return Rows(self.events.filter(pa.array(keep)), None if self.moved is None else self.moved[keep])
+
+    def place(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Table id, commit-ts and seq of each row; one that moved has the seq of its transaction's last row."""
+        table_id, ts, seq = (numbers(self.events, name) for name in ("table_id", "commit_ts", "seq"))
+        if self.moved is not None and self.moved.any():
+            seq = _transaction_ends(table_id, ts, seq, self.moved)
+        return table_id, ts, seq
+
+    def order(self, span: Numbers | None = None) -> Numbers:
+        """Row numbers by dispatcher, then place; the rows as they are when they stand so already.
+
+        `span` says which span of its table each row belongs to, where tables are split.
+        """
+        table_id, ts, seq = (numbers(self.events, name) for name in ("table_id", "commit_ts", "seq"))
+        if self.moved is not None or span is not None:
+            moved = np.zeros(len(seq), np.bool_) if self.moved is None else self.moved
+            return np.lexsort((seq, moved, ts, np.zeros(len(seq), np.int64) if span is None else span, table_id))
+        same = table_id[1:] == table_id[:-1]
+        rising = (ts[1:] > ts[:-1]) | ((ts[1:] == ts[:-1]) & (seq[1:] > seq[:-1]))
+        runs = len(table_id) - int(same.sum())
+        if (rising | ~same).all() and runs == len(np.unique(table_id)):
+            return np.arange(len(table_id), dtype=np.int64)
+        return np.lexsort((seq, ts, table_id))
+
+
+@dataclass
+class Splitter:
+    """Splits key-changing updates of batches that may cut a transaction.
+
+    Moved inserts of each table's last transaction are held back, since the next batch may go on with it; and with them
+    its last row, so that nothing of the transaction lies behind their place.
+    """
+
+    enabled: bool = True
+    _held: dict[Hashable, Rows] = field(default_factory=dict)
+
+    @property
+    def held(self) -> list[Hashable]:
+        """The kinds of which something is held back."""
+        return list(self._held)
+
+    def take(self, kind: Hashable, layout: Layout, events: pa.RecordBatch, latest: Latest | None = None) -> Rows:
+        """These rows, and what was held back of earlier ones of this kind, but for what must wait.
+
+        `latest` is how far the tables have come by rows of any kind.
+        """
+        changed = key_changes(events, layout) if self.enabled else None
+        held = self._held.pop(kind, None)
+        if changed is None and held is None:
+            return Rows(events)
+        nothing = np.zeros(events.num_rows, np.bool_)
+        events, moved = (events, nothing) if changed is None else split_updates(events, changed)
+        if held is not None and held.moved is not None:
+            events, moved = pa.concat_batches([held.events, events]), np.concatenate([held.moved, moved])
+        rows = Rows(events, moved)
+        wait = _unfinished(rows, moved, latest)
+        if wait.any():
+            self._held[kind] = rows.take(wait)
+        return rows.take(~wait)
+
+    def rest(self) -> Iterator[tuple[Hashable, Rows]]:
+        """What was held back, when nothing follows any more."""
+        while self._held:
+            yield self._held.popitem()
+
+
+def numbers(events: pa.RecordBatch, name: str) -> Numbers:
+    array: Numbers = events.column(name).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return array
+
+
+def _transaction_ends(table_id: Numbers, ts: Numbers, seq: Numbers, moved: Flags) -> Numbers:
+    """The rows' seq; for one that moved the greatest of its transaction."""
+    order = np.lexsort((np.where(moved, np.iinfo(np.int64).min, seq), ts, table_id))
+    starts = np.flatnonzero(np.append(True, (np.diff(table_id[order]) != 0) | (np.diff(ts[order]) != 0)))
+    last = np.append(starts[1:], len(order)) - 1
+    ends = np.empty_like(seq)
+    ends[order] = np.repeat(seq[order[last]], np.diff(np.append(starts, len(order))))
+    return np.where(moved, ends, seq)
+
+
+def _unfinished(rows: Rows, moved: Flags, latest: Latest | None) -> Flags:
+    table_id, ts, seq = rows.place()
+    last = latest_of(table_id, ts)
+    is_open = ts == last.of(table_id)
+    if latest is not None:
+        is_open &= latest.of(table_id) <= ts
+    place = np.full(len(last.table_id), -1)
+    table_at = np.searchsorted(last.table_id, table_id)
+    place[table_at[is_open & moved]] = seq[is_open & moved]
+    waits: Flags = is_open & (seq == place[table_at])
+    return waits
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The last commit-ts of each table, sorted by table id."""
+
+    table_id: Numbers
+    ts: Numbers
+
+    def of(self, table_id: Numbers) -> Numbers:
+        """For each of these tables; the smallest number for one that is not known."""
+        at = np.minimum(np.searchsorted(self.table_id, table_id), len(self.table_id) - 1)
+        return np.where(self.table_id[at] == table_id, self.ts[at], np.iinfo(np.int64).min)
+
+
+def latest_of(table_id: Numbers, ts: Numbers) -> Latest:
+    tables, table_at = np.unique(table_id, return_inverse=True)
+    last = np.full(len(tables), np.iinfo(np.int64).min)
+    np.maximum.at(last, table_at, ts)
+    return Latest(tables, last)

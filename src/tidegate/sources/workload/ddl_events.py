@@ -1,0 +1,223 @@
+"""What a workload's DDLs say: from a record to the row of kind `ddl`, with names, ids, columns and text as in TiDB.
+
+The row's `table_id` is the dispatcher in whose stream the DDL stands (of a truncate the id that ends), or 0 for what
+only the table trigger sees or what concerns a whole database. Its names are those before the DDL, its layout the one
+after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.events import DDL, EVENTS
+from tidegate.format.ddl import events as ddl
+from tidegate.format.ddl import scope as ddl_scope
+from tidegate.format.ddl.events import TRIGGER, DdlEvent
+from tidegate.format.ddl.queries import full_name, quoted
+from tidegate.format.ddl.scope import Table
+from tidegate.format.tables import Column, Layout
+from tidegate.sources.workload.ddl_history import DdlHistory, States
+from tidegate.sources.workload.ddl_play import ADDED_COLUMNS, COLUMN_TYPES, Op, Plan, Record
+from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME, Ints, table_names
+
+# Values of added columns are numbers below 10^9, which read the same in all of these.
+_ADDED = (("int", None, "INT"), ("bigint", None, "BIGINT"), ("varchar", 64, "VARCHAR(64)"))
+_SIDE = Layout((Column("id", "int", nullable=False, pk=True), Column("note", "varchar", flen=64)))
+_VIEW = Layout((Column("id", "int", nullable=False), Column("k", "int", nullable=False)))
+_BASE_COLUMNS = "`id` INT NOT NULL,`k` INT NOT NULL,`c` CHAR(120) NOT NULL,`pad` CHAR(60) NOT NULL,PRIMARY KEY(`id`)"
+_SIDE_COLUMNS = "`id` INT NOT NULL,`note` VARCHAR(64),PRIMARY KEY(`id`)"
+_RENAMED = "_renamed"
+
+
+@cache
+def shape_layout(shape: int) -> Layout:
+    """The columns of a workload's table with these added ones: `x1`, `x2`, ... behind those of sysbench."""
+    added = []
+    for number, place in enumerate(_types(shape), 1):
+        type_name, flen, _ = _ADDED[place]
+        added.append(Column(f"x{number}", type_name, flen=flen))
+    return Layout((*LAYOUT.columns, *added))
+
+
+def _types(shape: int) -> list[int]:
+    return [*_types(shape // (COLUMN_TYPES + 1)), shape % (COLUMN_TYPES + 1) - 1] if shape else []
+
+
+def used_layouts(states: States) -> dict[int, str]:
+    """The layouts of these states, by fingerprint, as `layout_rows` takes them."""
+    return _texts(shape_layout(shape) for shape in np.unique(states.shape).tolist())
+
+
+def _texts(layouts: Iterable[Layout]) -> dict[int, str]:
+    return {layout.fingerprint: layout.to_json() for layout in layouts}
+
+
+def state_columns(states: States, run: Ints) -> dict[str, pa.Array]:
+    """The columns of rows that say which table they belong to; `run` is each row's state."""
+    shapes, at = np.unique(states.shape, return_inverse=True)
+    layouts = np.array([shape_layout(shape).fingerprint for shape in shapes.tolist()], np.int64)
+    table_id = pa.array(states.id[run])
+    suffix = pa.array(["", _RENAMED]).take(pa.array(states.renamed))
+    return {
+        "table_name": pc.binary_join_element_wise(table_names(states.table + 1), suffix, "").take(pa.array(run)),
+        "table_id": table_id,
+        "logical_table_id": table_id,
+        "table_version": pa.array(states.version[run]),
+        "layout": pa.array(layouts[at][run]),
+    }
+
+
+def added_columns(states: States, run: Ints) -> Ints | None:
+    """How many columns each row has more than sysbench's; None if none has any."""
+    return ADDED_COLUMNS[states.shape][run] if states.shape.any() else None
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A DDL in words, with what its row shows besides."""
+
+    event: DdlEvent | None
+    table_id: int
+    names: tuple[str, str]
+    layout: Layout | None = None
+    schema_id: int = SCHEMA_ID
+
+
+class DdlEvents:
+    """Builds the rows of records; holds nothing but where these come from."""
+
+    def __init__(self, plan: Plan, history: DdlHistory) -> None:
+        self._plan = plan
+        self._history = history
+
+    def rows(self, numbers: range, start_ts: Callable[[Ints], Ints]) -> tuple[dict[int, str], pa.RecordBatch]:
+        """The layouts that these DDLs name, and a row for each in the order of commit-ts."""
+        layouts: dict[int, str] = {}
+        rows = []
+        for number in numbers:
+            record = self._history.record(number)
+            said = self._said(number, record)
+            if said.layout is not None:
+                layouts |= _texts([said.layout])
+            rows.append(_row(number, record.ts, said))
+        batch = pa.RecordBatch.from_pylist(rows, schema=EVENTS)
+        started = pa.array(start_ts(batch.column("commit_ts").to_numpy()))
+        return layouts, batch.set_column(EVENTS.get_field_index("start_ts"), EVENTS.field("start_ts"), started)
+
+    def _said(self, number: int, record: Record) -> _Said:
+        if record.table >= 0:
+            return self._of_table(number, record)
+        made = self._plan.first_new_id + record.about  # of what is dropped, or made now
+        match record.op:
+            case Op.CREATE_TABLE | Op.DROP_TABLE:
+                return _side_table(record, Table(SCHEMA_ID, SCHEMA_NAME, f"side{record.about}", made, _SIDE))
+            case Op.CREATE_DATABASE | Op.DROP_DATABASE:
+                return _side_database(record, made, f"side{record.about}")
+            case Op.CREATE_VIEW:
+                return self._new_view(number, record)
+            case Op.DROP_VIEW:
+                view = _view(record.about, made)
+                return _Said(ddl_scope.drop_view(view), TRIGGER, view.names, _VIEW)
+            case _:
+                return _database_altered(record)
+
+    def _of_table(self, number: int, record: Record) -> _Said:
+        before, after = self._table(record.table, record.before), self._table(record.table, number)
+        event = _changed(number, record, before, after)
+        return _Said(event, TRIGGER if record.op == Op.CREATE else before.id, before.names, after.layout)
+
+    def _new_view(self, number: int, record: Record) -> _Said:
+        view, source = _view(number, self._plan.first_new_id + number), self._table(record.about, record.before)
+        query = (
+            "CREATE ALGORITHM = UNDEFINED DEFINER = `root`@`%` SQL SECURITY DEFINER "
+            f"VIEW {full_name(view.names)} AS SELECT `id`,`k` FROM {full_name(source.names)}"
+        )
+        return _Said(ddl_scope.create_view(view, query), TRIGGER, view.names, _VIEW)
+
+    def _table(self, table: int, state: int) -> Table:
+        """The table in this state."""
+        table_id, renamed, shape = table + FIRST_TABLE_ID, 0, 0
+        if state >= 0:
+            record = self._history.record(state)
+            table_id, renamed, shape = record.id, record.renamed, record.shape
+        name = f"sbtest{table + 1}{_RENAMED if renamed else ''}"
+        return Table(SCHEMA_ID, SCHEMA_NAME, name, table_id, shape_layout(shape))
+
+
+def _changed(number: int, record: Record, before: Table, after: Table) -> DdlEvent | None:
+    name = full_name(after.names)
+    match record.op:
+        case Op.RENAME:
+            return ddl_scope.rename_table(before, after)
+        case Op.TRUNCATE:
+            return ddl_scope.truncate_table(before, after, f"TRUNCATE TABLE {name}")
+        case Op.DROP:
+            return ddl_scope.drop_table(before)
+        case Op.CREATE:
+            return ddl_scope.create_table(after, f"CREATE TABLE {name} ({_BASE_COLUMNS})")
+        case Op.ADD_INDEX:
+            return _altered("add index", after, f"ADD INDEX `i{number}`(`k`)")
+        case Op.DROP_COLUMN:
+            return _altered("drop column", after, f"DROP COLUMN {quoted(_last_column(before))}")
+        case _:
+            verb = "add column" if record.op == Op.ADD_COLUMN else "modify column"
+            sql_type = _ADDED[_types(record.shape)[-1]][2]
+            return _altered(verb, after, f"{verb.upper()} {quoted(_last_column(after))} {sql_type}")
+
+
+def _altered(action: str, table: Table, what: str) -> DdlEvent | None:
+    return ddl_scope.alter_table(ddl.ALTERS[action], table, f"ALTER TABLE {full_name(table.names)} {what}")
+
+
+def _last_column(table: Table) -> str:
+    return table.layout.columns[-1].name if table.layout else ""
+
+
+def _view(number: int, view_id: int) -> Table:
+    return Table(SCHEMA_ID, SCHEMA_NAME, f"view{number}", view_id, _VIEW)
+
+
+def _side_table(record: Record, table: Table) -> _Said:
+    if record.op == Op.DROP_TABLE:
+        return _Said(ddl_scope.drop_table(table), table.id, table.names, _SIDE)
+    query = f"CREATE TABLE {full_name(table.names)} ({_SIDE_COLUMNS})"
+    return _Said(ddl_scope.create_table(table, query), TRIGGER, table.names, _SIDE)
+
+
+def _side_database(record: Record, schema_id: int, name: str) -> _Said:
+    if record.op == Op.CREATE_DATABASE:
+        event = ddl_scope.create_database(schema_id, name, f"CREATE DATABASE {quoted(name)}")
+    else:
+        event = ddl_scope.drop_database(schema_id, name, f"DROP DATABASE {quoted(name)}")
+    return _Said(event, TRIGGER, (name, ""), schema_id=schema_id)
+
+
+def _database_altered(record: Record) -> _Said:
+    charset = ("utf8mb4", "utf8")[record.about % 2]
+    query = f"ALTER DATABASE {quoted(SCHEMA_NAME)} CHARACTER SET = {charset}"
+    return _Said(ddl_scope.alter_database_charset(SCHEMA_ID, SCHEMA_NAME, query), TRIGGER, (SCHEMA_NAME, ""))
+
+
+def _row(number: int, ts: int, said: _Said) -> dict[str, Any]:
+    assert said.event is not None, "a workload has no filter that leaves a DDL out"
+    schema, table = said.names
+    return {
+        "kind": DDL,
+        "schema_name": schema,
+        "table_name": table,
+        "table_id": said.table_id,
+        "logical_table_id": said.table_id,
+        "schema_id": said.schema_id,
+        "table_version": ts,
+        "commit_ts": ts,
+        "seq": number + 1,
+        "layout": None if said.layout is None else said.layout.fingerprint,
+        "ddl": said.event.to_json(),
+    }

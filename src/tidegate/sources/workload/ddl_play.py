@@ -1,0 +1,281 @@
+"""How a workload's DDLs follow each other: a catalogue that is played forward, boundary by boundary.
+
+The records follow from the `Plan` alone.
+
+* A DDL of time t falls on the first boundary between step windows that is not before t. Boundary s stands before the
+  rows of step s. The DDLs of one boundary take the timestamps from its window's start on, in front of the first row.
+* Each takes its table by hash of (seed, number), or the next one that has had none on this boundary.
+* Where a kind finds nothing to work on, or too much, its opposite stands in: the column is added that was to be
+  dropped, the table dropped that would be one too many.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum, auto
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.events import tso
+from tidegate.sources.workload.ddl_mix import WIDE_KINDS, Schedule
+from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, Ints, scramble
+
+MAX_ADDED = 4  # columns that a table has more than it began with
+MAX_SIDE = 16  # side tables, databases and views that are there at a time
+COLUMN_TYPES = 3  # a modified column goes round so many types (`ddl_events` names them)
+
+
+class Op(IntEnum):
+    """What a record does; DROP and CREATE are the two halves of drop-create."""
+
+    ADD_COLUMN = auto()
+    DROP_COLUMN = auto()
+    MODIFY_COLUMN = auto()
+    ADD_INDEX = auto()
+    RENAME = auto()
+    TRUNCATE = auto()
+    DROP = auto()
+    CREATE = auto()
+    CREATE_TABLE = auto()
+    DROP_TABLE = auto()
+    CREATE_DATABASE = auto()
+    DROP_DATABASE = auto()
+    CREATE_VIEW = auto()
+    DROP_VIEW = auto()
+    ALTER_DATABASE = auto()
+
+
+WIDE_OPS = (Op.CREATE_VIEW, Op.ALTER_DATABASE)
+
+
+class Record(NamedTuple):
+    """One DDL. `table` is the table that it changes, or -1; `id`, `renamed` and `shape` are its state afterwards.
+
+    `before` is the record of the table's state until then. `about` depends on `op`: of what is dropped, the record that
+    made it; of a view, the table it reads; of the database, how often it was altered.
+    """
+
+    boundary: int
+    ts: int
+    op: int
+    table: int = -1
+    before: int = -1
+    id: int = 0
+    renamed: int = 0
+    shape: int = 0
+    about: int = -1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the DDLs depend on; `last` is the step behind the workload's end, None if it has none."""
+
+    schedules: tuple[Schedule, ...]
+    tables: int
+    seed: int
+    epoch_ts: int
+    step_ms: int
+    last: int | None
+
+    @property
+    def wide(self) -> bool:
+        """Whether there may be DDLs that concern all tables."""
+        return any(WIDE_KINDS.intersection(schedule.kinds) for schedule in self.schedules)
+
+    @property
+    def first_new_id(self) -> int:
+        """Record number n makes what has the id `first_new_id` + n, be it a table, a view or a database."""
+        return FIRST_TABLE_ID + self.tables
+
+
+def room(schedules: tuple[Schedule, ...], step_ms: int) -> int:
+    """Timestamps that the DDLs of one boundary need at most: two for each, as for drop-create."""
+    return sum(2 * (step_ms // schedule.every_ms + 1) for schedule in schedules)
+
+
+def _added(shape: int) -> int:
+    """A shape is the types of the added columns, first one first, each a digit from 1 on."""
+    return _added(shape // (COLUMN_TYPES + 1)) + 1 if shape else 0
+
+
+ADDED_COLUMNS = np.array([_added(shape) for shape in range((COLUMN_TYPES + 1) ** MAX_ADDED)], np.int64)
+
+
+class _State(NamedTuple):
+    record: int
+    id: int
+    renamed: int
+    shape: int
+
+
+@dataclass
+class Player:
+    """The catalogue as of the last boundary played, and how each kind of DDL changes it."""
+
+    plan: Plan
+    done: int = 1  # the first boundary that is not played yet; there is none before step 0
+    number: int = 0  # of the next DDL
+    count: int = 0  # of the next record
+    altered: int = 0
+    states: dict[int, _State] = field(default_factory=dict)
+    side: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
+    taken: set[int] = field(default_factory=set)
+    boundary: int = 0
+    next_ts: int = 0
+    fresh: list[Record] = field(default_factory=list)
+
+    def play(self, until: int) -> list[Record]:
+        """The records of boundaries `done` up to `until`, without `until`."""
+        if until <= self.done:
+            return []
+        boundaries, schedules = self._due(until)
+        numbers = np.arange(self.number, self.number + len(boundaries)).view(np.uint64)
+        hashes = scramble(scramble(numbers) + np.uint64(self.plan.seed)).tolist()
+        self.fresh = []
+        for boundary, schedule, chance in zip(boundaries.tolist(), schedules.tolist(), hashes, strict=True):
+            if boundary != self.boundary:
+                self._open(boundary)
+            kinds = self.plan.schedules[schedule].kinds
+            _PLAYS[kinds[(chance >> 44) % len(kinds)]](self, chance & 0xFFFFFFFFFFF)
+        self.number, self.done = self.number + len(boundaries), until
+        return self.fresh
+
+    def _due(self, until: int) -> tuple[Ints, Ints]:
+        """Boundary and schedule of each DDL, by time."""
+        step_ms, times = self.plan.step_ms, []
+        for schedule in self.plan.schedules:
+            first, last = ((at - 1) * step_ms // schedule.every_ms + 1 for at in (self.done, until))
+            times.append(np.arange(first, last, dtype=np.int64) * schedule.every_ms)
+        schedules = np.repeat(np.arange(len(times)), [len(part) for part in times])
+        time_ms = np.concatenate(times)
+        order = np.argsort(time_ms, kind="stable")
+        return -(-time_ms[order] // step_ms), schedules[order]
+
+    def _open(self, boundary: int) -> None:
+        self.boundary = boundary
+        self.next_ts = self.plan.epoch_ts + tso(boundary * self.plan.step_ms)
+        self.taken.clear()
+
+    def _take(self, chance: int) -> tuple[int, _State]:
+        """A table that has had no DDL on this boundary, if there is one left."""
+        if len(self.taken) == self.plan.tables:
+            self.taken.clear()
+        table = chance % self.plan.tables
+        while table in self.taken:
+            table = (table + 1) % self.plan.tables
+        self.taken.add(table)
+        return table, self._state(table)
+
+    def _state(self, table: int) -> _State:
+        return self.states.get(table) or _State(-1, table + FIRST_TABLE_ID, 0, 0)
+
+    def _write(self, op: Op, *, table: int = -1, before: int = -1, about: int = -1, after: _State | None = None) -> int:
+        state = after or _State(-1, 0, 0, 0)
+        self.fresh.append(
+            Record(self.boundary, self.next_ts, op, table, before, state.id, state.renamed, state.shape, about)
+        )
+        self.next_ts += 1
+        self.count += 1
+        return self.count - 1
+
+    def change(self, op: Op, table: int, before: _State, **changes: int) -> _State:
+        after = before._replace(record=self.count, **changes)
+        self._write(op, table=table, before=before.record, after=after)
+        self.states[table] = after
+        return after
+
+    @property
+    def new_id(self) -> int:
+        return self.plan.first_new_id + self.count
+
+    def alter(self, op: Op, chance: int) -> None:
+        table, before = self._take(chance)
+        if op is Op.ADD_COLUMN and before.shape >= _FULL:
+            op = Op.DROP_COLUMN
+        elif op in (Op.DROP_COLUMN, Op.MODIFY_COLUMN) and not before.shape:
+            op = Op.ADD_COLUMN
+        shape = _SHAPES[op](before.shape) if op in _SHAPES else before.shape
+        self.change(op, table, before, shape=shape)
+
+    def rename(self, chance: int) -> None:
+        table, before = self._take(chance)
+        self.change(Op.RENAME, table, before, renamed=1 - before.renamed)
+
+    def truncate(self, chance: int) -> None:
+        table, before = self._take(chance)
+        self.change(Op.TRUNCATE, table, before, id=self.new_id)
+
+    def drop_create(self, chance: int) -> None:
+        table, before = self._take(chance)
+        gone = self.change(Op.DROP, table, before)
+        self.change(Op.CREATE, table, gone, id=self.new_id, shape=0)
+
+    def create_side(self, create: Op, drop: Op) -> None:
+        made = self.side[create.name]
+        if len(made) == MAX_SIDE:
+            self._write(drop, about=made.popleft())
+        else:
+            made.append(self._write(create, about=self.count))
+
+    def drop_side(self, create: Op, drop: Op, chance: int) -> None:
+        made = self.side[create.name]
+        if made:
+            self._write(drop, about=made.popleft())
+        elif create is Op.CREATE_VIEW:
+            self.create_view(chance)
+        else:
+            self.create_side(create, drop)
+
+    def create_view(self, chance: int) -> None:
+        made = self.side[Op.CREATE_VIEW.name]
+        if len(made) == MAX_SIDE:
+            self._write(Op.DROP_VIEW, about=made.popleft())
+            return
+        table = chance % self.plan.tables
+        made.append(self._write(Op.CREATE_VIEW, before=self._state(table).record, about=table))
+
+    def alter_database(self, _: int) -> None:
+        self.altered += 1
+        self._write(Op.ALTER_DATABASE, about=self.altered)
+
+
+_DIGIT = COLUMN_TYPES + 1
+_FULL = _DIGIT ** (MAX_ADDED - 1)  # from here on a shape has all the columns it may have
+_SHAPES: dict[Op, Callable[[int], int]] = {
+    Op.ADD_COLUMN: lambda shape: shape * _DIGIT + 1,
+    Op.DROP_COLUMN: lambda shape: shape // _DIGIT,
+    Op.MODIFY_COLUMN: lambda shape: shape // _DIGIT * _DIGIT + shape % _DIGIT % COLUMN_TYPES + 1,
+}
+
+
+def _alter(op: Op) -> Callable[[Player, int], None]:
+    return lambda player, chance: player.alter(op, chance)
+
+
+def _create(create: Op, drop: Op) -> Callable[[Player, int], None]:
+    return lambda player, _: player.create_side(create, drop)
+
+
+def _drop(create: Op, drop: Op) -> Callable[[Player, int], None]:
+    return lambda player, chance: player.drop_side(create, drop, chance)
+
+
+_PLAYS: dict[str, Callable[[Player, int], None]] = {
+    "add-column": _alter(Op.ADD_COLUMN),
+    "drop-column": _alter(Op.DROP_COLUMN),
+    "modify-column": _alter(Op.MODIFY_COLUMN),
+    "add-index": _alter(Op.ADD_INDEX),
+    "rename": Player.rename,
+    "truncate": Player.truncate,
+    "drop-create": Player.drop_create,
+    "create-table": _create(Op.CREATE_TABLE, Op.DROP_TABLE),
+    "drop-table": _drop(Op.CREATE_TABLE, Op.DROP_TABLE),
+    "create-database": _create(Op.CREATE_DATABASE, Op.DROP_DATABASE),
+    "drop-database": _drop(Op.CREATE_DATABASE, Op.DROP_DATABASE),
+    "create-view": Player.create_view,
+    "drop-view": _drop(Op.CREATE_VIEW, Op.DROP_VIEW),
+    "alter-database": Player.alter_database,
+}

@@ -1,0 +1,307 @@
+"""`workload://sysbench?tables=10&rows=1000000&seed=1`: sysbench's tables, written for ever or for `events` changes.
+
+Every table is one path that hands out steps (see `steps`) of at most `batch` encoded bytes, or of one transaction if
+that is more. In a micro-batch a path hands out one step (`flush`) or as many as the limit allows (`enqueue`). Held
+paths stay behind and are named in the offset; once released they catch up. In `flush` mode they keep their distance
+instead, because no path may hand out two steps. Rows depend on the URI alone: any cut into micro-batches and splits
+gives the same.
+
+With `ddl=every:5s` DDLs stand on boundaries between steps (`ddl_play`). They are handed out in the order of commit-ts,
+in the micro-batch in which the first table passes their boundary; a path that lags comes to it later. A DDL that
+concerns all tables without a change of their versions ends the micro-batch at its boundary, and no table passes it
+before all have come to it. The resolved mark of a micro-batch never passes a DDL that is not handed out.
+
+A `neighbour` is one more table with a stream of its own, which takes at most half of a micro-batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.errors import BadSetting
+from tidegate.events import tso
+from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
+from tidegate.sources.workload.admission import Admission
+from tidegate.sources.workload.ddl_events import DdlEvents, added_columns, state_columns, used_layouts
+from tidegate.sources.workload.ddl_history import DdlHistory, States, ddl_history
+from tidegate.sources.workload.ddl_play import Plan, room
+from tidegate.sources.workload.neighbour import Neighbour
+from tidegate.sources.workload.params import Workload, parse_workload
+from tidegate.sources.workload.steps import ENDLESS, Cursor, Steps, cut_rows, cut_tables, start_ts
+from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, History, Ints, Texts, change_rows, first_state
+
+__all__ = ["Workload", "WorkloadSource", "parse_workload"]
+
+_STEP_MS = 1000  # the commit-ts window of a step when no rate says how long one takes
+_DDL_MS = 1000  # the tables were created that long before the epoch
+_NEIGHBOUR = "neighbour"  # its place in an offset, its rows in a split
+
+
+class WorkloadSource:
+    """Remembers one thing: when `latest` was first asked, which is where a `rate` counts from."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        ordering: str = "per-table",
+        wake_mode: str = "enqueue",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.finite = workload.events is not None
+        self._workload = workload
+        self._ordering = ordering
+        self._wake_mode = wake_mode
+        self._clock = clock
+        self._rate_from: tuple[float, int] | None = None
+        self._neighbour_from: tuple[float, int] | None = None
+        self._history = History(workload.rows, workload.rows if workload.prepare else 0, workload.mix)
+        self._texts = Texts(workload.rows, workload.seed)
+        self._layout = LAYOUT.fingerprint
+
+    def initial(self) -> Offset:
+        return Cursor().offset()
+
+    def latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
+        if self._neighbour is None:
+            return self._latest(start, limit_bytes, held)
+        before = _handed_beside(start)
+        after = before if self._neighbour.table_id in held else self._neighbour_end(before, limit_bytes)
+        rest = limit_bytes - (after - before) * self._neighbour.row_bytes
+        end = self._latest(start, rest, held) | {_NEIGHBOUR: after}
+        return start if after == before and self._cursor(end) == self._cursor(start) else end
+
+    def _latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
+        cursor = self._cursor(start)
+        due = self._due_rows(cursor)
+        admission = Admission(
+            self._steps,
+            finite=self.finite,
+            one_step=self._wake_mode == "flush",
+            budget=min(limit_bytes // self._workload.row_bytes, due),
+            due=due,
+        )
+        end = self._admit(admission, cursor, held)
+        return start if end == cursor else end.offset()
+
+    def splits(self, start: Offset, end: Offset, parallelism: int) -> list[Split]:
+        if start == end:
+            return []
+        before, after = self._cursor(start), self._cursor(end)
+        splits = self._cut(before, after, max(1, parallelism))
+        for split in splits:
+            split["start"], split["end"] = (at.within(*split["tables"]).offset() for at in (before, after))
+        splits[-1]["resolved"] = self._steps.resolved(after.passed())
+        if self._workload.ddl:
+            splits[-1]["ddl"] = [before.front, after.front]
+            if after.passed() < after.front:  # the DDLs in front of the next row are handed out
+                splits[-1]["resolved"] += self._steps.room
+        return self._with_neighbour(splits, start, end, parallelism)
+
+    def _with_neighbour(self, splits: list[Split], start: Offset, end: Offset, parallelism: int) -> list[Split]:
+        """Its splits come first, for they may take longest; what it has not handed out is not resolved."""
+        if self._neighbour is None:
+            return splits
+        low, high = _handed_beside(start), _handed_beside(end)
+        splits[-1]["resolved"] = min(splits[-1]["resolved"], self._neighbour.resolved(high))
+        pieces = max(1, parallelism) if self._ordering == "global" else 1
+        return [{_NEIGHBOUR: [*piece]} for piece in self._neighbour.cut(low, high, pieces)] + splits
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        if _NEIGHBOUR in split and self._neighbour is not None:
+            yield from self._neighbour.read(*split[_NEIGHBOUR])
+            return
+        first, last = split["tables"]
+        low, high = (self._steps.positions(self._cursor(split[at]), first, last) for at in ("start", "end"))
+        trim_low, trim_high = split.get("rows", (None, None))
+        low[0] = low[0] if trim_low is None else trim_low
+        high[-1] = high[-1] if trim_high is None else trim_high
+        active = np.flatnonzero(high > low)
+        if self._workload.ddl:
+            yield from self._read_with_ddl(split, active + first, low[active], high[active])
+        else:
+            yield layout_rows({self._layout: LAYOUT.to_json()}, self._version)
+            yield from self._batches(active + first, low[active], high[active])
+        if "resolved" in split:
+            yield resolved_row(split["resolved"])
+
+    def backlog_bytes(self, offset: Offset) -> int | None:
+        if not self.finite:
+            return None
+        return (int(self._steps.events.sum()) - self._handed_rows(self._cursor(offset))) * self._workload.row_bytes
+
+    @cached_property
+    def _steps(self) -> Steps:
+        work = self._workload
+        weight = np.arange(1, work.tables + 1, dtype=np.float64) ** -work.skew
+        step_txns = max(1, min(work.batch // work.row_bytes, work.rows) // work.txn_rows)
+        step_rows = np.maximum(1, np.round(step_txns * weight)).astype(np.int64) * work.txn_rows
+        step_ms = int(step_rows.sum()) * work.row_bytes * 1000 // work.rate if work.rate else _STEP_MS
+        step_ms = max(1, step_ms, (step_txns >> 17) + bool(work.ddl))  # a window has room for all its transactions
+        return Steps(
+            step_rows=step_rows,
+            events=_shares(work.events, weight),
+            prepared=self._history.prepared,
+            txn_rows=work.txn_rows,
+            epoch_ms=int(work.epoch.timestamp() * 1000),
+            step_ms=step_ms,
+            room=room(work.ddl, step_ms),
+        )
+
+    @cached_property
+    def _neighbour(self) -> Neighbour | None:
+        work, habits = self._workload, self._workload.neighbour
+        if habits is None:
+            return None
+        epoch_ms = self._steps.epoch_ms
+        return Neighbour(habits, work.tables, self._history, self._texts, epoch_ms, self._version, work.row_bytes)
+
+    def _neighbour_end(self, start: int, limit_bytes: int) -> int:
+        """Half of a micro-batch may be its, or in `flush` mode one batch."""
+        assert self._neighbour is not None
+        now = self._clock()
+        if self._neighbour_from is None:
+            self._neighbour_from = now, start
+        since, begun = self._neighbour_from
+        share = min(limit_bytes // 2, self._workload.batch) if self._wake_mode == "flush" else limit_bytes // 2
+        return self._neighbour.taken(start, self._neighbour.due(begun, now - since), share)
+
+    @cached_property
+    def _plan(self) -> Plan:
+        work, steps = self._workload, self._steps
+        last = steps.last if self.finite else None
+        return Plan(work.ddl, work.tables, work.seed, tso(steps.epoch_ms), steps.step_ms, last)
+
+    @property
+    def _ddls(self) -> DdlHistory:
+        return ddl_history(self._plan)  # not kept: a source is sent to other processes
+
+    @cached_property
+    def _version(self) -> int:
+        return tso(self._steps.epoch_ms - _DDL_MS)
+
+    def _cursor(self, offset: Offset) -> Cursor:
+        return Cursor.of(offset, self._workload.tables)
+
+    def _handed_rows(self, cursor: Cursor) -> int:
+        return int(self._steps.positions(cursor, 0, self._steps.tables).sum())
+
+    def _due_rows(self, cursor: Cursor) -> int:
+        """Rows that the rate has produced by now and nobody has read."""
+        if not self._workload.rate:
+            return ENDLESS
+        now, handed = self._clock(), self._handed_rows(cursor)
+        if self._rate_from is None:
+            self._rate_from = now, handed
+        since, base = self._rate_from
+        return max(0, int((now - since) * self._workload.rate / self._workload.row_bytes) - (handed - base))
+
+    def _admit(self, admission: Admission, cursor: Cursor, held: frozenset[int]) -> Cursor:
+        if not self._workload.ddl:
+            paths = range(FIRST_TABLE_ID, FIRST_TABLE_ID + self._steps.tables)
+            return admission.admit(cursor, {table_id - FIRST_TABLE_ID for table_id in held if table_id in paths})
+        tables = self._ddls.tables_of(held, cursor.front)
+        end = admission.admit(cursor, tables)
+        stop = self._stop(cursor, end.front)
+        return end if stop is None else replace(admission, stop=stop).admit(cursor, tables)
+
+    def _stop(self, cursor: Cursor, front: int) -> int | None:
+        """The first boundary before `front` with a DDL of all tables to which not all of them have come."""
+        stop = self._ddls.first_wide(cursor.front, front)
+        while stop is not None and self._all_at(cursor, stop):
+            stop = self._ddls.first_wide(stop + 1, front)
+        return stop
+
+    def _all_at(self, cursor: Cursor, step: int) -> bool:
+        """Whether no table has anything left of the steps before `step`."""
+        until = np.full(self._steps.tables, step)
+        stands = self._steps.positions(cursor, 0, self._steps.tables)
+        return bool((self._steps.handed(until, slice(None)) == stands).all())
+
+    def _cut(self, before: Cursor, after: Cursor, pieces: int) -> list[Split]:
+        low, high = (self._steps.positions(at, 0, self._steps.tables) for at in (before, after))
+        ends = np.cumsum(high - low)
+        if self._ordering == "global":
+            return [{"tables": [*pair], "rows": [*rows]} for pair, rows in cut_rows(self._steps, low, ends, pieces)]
+        return [{"tables": [*pair]} for pair in cut_tables(ends, pieces)]
+
+    def _read_with_ddl(self, split: Split, tables: Ints, low: Ints, high: Ints) -> Iterator[pa.RecordBatch]:
+        """Rows cut where the state of their table changes; then the DDLs of the micro-batch, if they stand here."""
+        numbers = self._ddls.numbers(*split.get("ddl", (0, 0)))
+        layouts, ddls = DdlEvents(self._plan, self._ddls).rows(numbers, start_ts)
+        table, low, high, states = self._cut_states(split, tables, low, high)
+        yield layout_rows(used_layouts(states) | layouts or {self._layout: LAYOUT.to_json()}, self._version)
+        yield from self._batches(table, low, high, states)
+        if ddls.num_rows:
+            yield ddls
+
+    def _cut_states(self, split: Split, tables: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints, States]:
+        start, end = self._cursor(split["start"]), self._cursor(split["end"])
+        if not len(tables):
+            return tables, low, high, self._ddls.states(tables, tables, self._version)
+        which, state, step = self._ddls.cut(tables, start.passed(), end.front)
+        begins = np.clip(self._steps.handed(step, tables[which]), low[which], high[which])
+        ends = np.append(begins[1:], 0)
+        closing = np.append(which[1:] != which[:-1], True)
+        ends[closing] = high
+        chosen = np.flatnonzero(ends > begins)
+        table = tables[which[chosen]]
+        return table, begins[chosen], ends[chosen], self._ddls.states(table, state[chosen], self._version)
+
+    def _batches(self, tables: Ints, low: Ints, high: Ints, states: States | None = None) -> Iterator[pa.RecordBatch]:
+        """Batches of a bounded size; they end at transactions where these fit."""
+        ends = np.cumsum(high - low)
+        starts = ends - (high - low)
+        row, total = 0, int(ends[-1]) if len(ends) else 0
+        while row < total:
+            until = self._batch_end(row, low, starts, ends)
+            chosen = slice(np.searchsorted(ends, row, side="right"), np.searchsorted(starts, until, side="left"))
+            counts = np.minimum(ends[chosen], until) - np.maximum(starts[chosen], row)
+            first = low[chosen] + np.maximum(row - starts[chosen], 0)
+            yield self._rows(tables[chosen], first, counts, None if states is None else states.part(chosen))
+            row = until
+
+    def _batch_end(self, row: int, low: Ints, starts: Ints, ends: Ints) -> int:
+        until = row + max(1, BATCH_BYTES // self._workload.row_bytes)
+        if until >= ends[-1]:
+            return int(ends[-1])
+        table = int(np.searchsorted(ends, until, side="right"))
+        to_position = int(low[table]) - int(starts[table])
+        aligned = max(int(starts[table]), self._steps.transaction_start(until + to_position) - to_position)
+        return aligned if aligned > row else until
+
+    def _rows(self, tables: Ints, first: Ints, counts: Ints, states: States | None) -> pa.RecordBatch:
+        """`counts` changes of each table from position `first` on."""
+        run = np.repeat(np.arange(len(tables)), counts)
+        position = np.arange(len(run)) + (first - (np.cumsum(counts) - counts))[run]
+        table = tables[run]
+        changes = self._history.changes(position)
+        images = self._texts.images(table, changes, None if states is None else added_columns(states, run))
+        commit_ts = self._steps.commit_ts(table, position)
+        state = first_state(tables, run, self._version, self._layout) if states is None else state_columns(states, run)
+        return change_rows(changes, position, (start_ts(commit_ts), commit_ts), images, state)
+
+
+def _handed_beside(offset: Offset) -> int:
+    """How many rows the neighbour has handed out."""
+    handed = offset.get(_NEIGHBOUR, 0)
+    if not isinstance(handed, int) or handed < 0:
+        raise BadSetting(f'position {offset!r} is not one of a workload with a neighbour, such as {{"at": 7}}')
+    return handed
+
+
+def _shares(events: int | None, weight: npt.NDArray[np.float64]) -> Ints:
+    """So many events for each table, by weight; they add up to `events`."""
+    if events is None:
+        return np.full(len(weight), ENDLESS, np.int64)
+    bounds = np.rint(events * np.cumsum(weight) / weight.sum()).astype(np.int64)
+    bounds[-1] = events
+    shares: Ints = np.diff(bounds, prepend=0)
+    return shares

@@ -1,0 +1,1 @@
+"""The streaming query, the Spark session and the jobs on executors."""

@@ -1,0 +1,1 @@
+"""The only door for bytes on the sink: files, object stores."""

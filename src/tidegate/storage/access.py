@@ -1,0 +1,33 @@
+"""How a remote store is reached: what the sink URI says about it, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+REMOTE = ("s3", "gs", "azblob")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Keys of the sink URI with their values. Holds secrets, so it is never printed."""
+
+    keys: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    parts_at_once: int = 1  # of a file that is uploaded in parts
+    shown: frozenset[str] = frozenset()  # keys whose values may appear in messages; all others are secret
+
+    def get(self, key: str) -> str | None:
+        return next((value for name, value in self.keys if name == key), None)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return tuple(value for key, value in self.keys if key not in self.shown)
+
+
+NO_ACCESS = Access()
+
+
+def bucket_and_prefix(sink_uri: str) -> tuple[str, str]:
+    """`s3://lake/cdc/a%20b` is ("lake", "cdc/a b")."""
+    bucket, _, prefix = sink_uri.partition("://")[2].partition("/")
+    return bucket, unquote(prefix)

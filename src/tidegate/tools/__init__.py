@@ -1,0 +1,1 @@
+"""What the command line offers beside a run: check, verify, encode, and the live display."""

@@ -1,0 +1,150 @@
+"""What a run shows: a live block on a terminal, a line every few seconds elsewhere, a summary at the end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import numpy as np
+
+from tidegate.config.settings import Settings, show_size
+from tidegate.driver.changefeed import Changefeed
+from tidegate.events import physical_time
+from tidegate.observe.status import Status
+
+_TERMINAL_EVERY_S, _LINE_EVERY_S = 0.5, 5.0
+_BAR = 30
+MIB = 1 << 20
+
+
+class Display:
+    """Rates are over the time since the display showed the last time."""
+
+    def __init__(self, out: TextIO, settings: Settings) -> None:
+        self._out, self._settings = out, settings
+        self._live = out.isatty()
+        self._every = _TERMINAL_EVERY_S if self._live else _LINE_EVERY_S
+        self._at = self._started = time.monotonic()
+        self._before: Status | None = None
+        self._lines = 0
+
+    def show(self, status: Status) -> None:
+        now = time.monotonic()
+        if now - self._at < self._every:
+            return
+        rates = _rates(status, self._before, now - self._at)
+        show = _block if self._live else _line
+        self._write(show(status, rates, now - self._started))
+        self._at, self._before = now, status
+
+    def close(self, status: Status) -> None:
+        """Leave the last state on the screen."""
+        if self._live and self._before is not None:
+            self._write(_block(status, _rates(status, status, 1.0), time.monotonic() - self._started))
+
+    def _write(self, lines: list[str]) -> None:
+        if self._live and self._lines:
+            self._out.write(f"\x1b[{self._lines}F\x1b[J")
+        self._out.write("\n".join(lines) + "\n")
+        self._out.flush()
+        self._lines = len(lines)
+
+
+@dataclass(frozen=True)
+class _Rates:
+    rows: float
+    accepted: float
+    landed: float
+
+
+def _rates(status: Status, before: Status | None, seconds: float) -> _Rates:
+    old = (before.rows_accepted, before.bytes_accepted, before.bytes_landed) if before is not None else (0, 0, 0)
+    new = (status.rows_accepted, status.bytes_accepted, status.bytes_landed)
+    rows, accepted, landed = ((b - a) / seconds for a, b in zip(old, new, strict=True))
+    return _Rates(rows, accepted / MIB, landed / MIB)
+
+
+def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
+    share = status.spool_bytes / status.spool_max_bytes
+    filled = min(_BAR, round(share * _BAR))
+    bar = list("#" * filled + "." * (_BAR - filled))
+    for mark in (status.spool_low_mark, status.spool_high_mark):
+        bar[min(_BAR - 1, int(mark / status.spool_max_bytes * _BAR))] = "|"
+    waits = "  upstream waits (above the high mark)" if status.wake_held else ""
+    lines = [
+        f"  {status.state:<9} {elapsed:6.0f} s    rows/s {rates.rows:12,.0f}    active tables {status.active_tables:,}",
+        f"  accepted  {rates.accepted:8.1f} MiB/s   {status.bytes_accepted / MIB:12,.1f} MiB in all",
+        f"  landed    {rates.landed:8.1f} MiB/s   {status.bytes_landed / MIB:12,.1f} MiB in {status.files:,} files",
+        f"  spool     [{''.join(bar)}] {show_size(status.spool_bytes)} of {show_size(status.spool_max_bytes)}{waits}",
+        f"  checkpoint {status.checkpoint_ts}  lag {status.lag_s:.1f} s",
+        f"  requests  {status.requests_per_s:8.1f} /s       ${status.requests_usd_per_day:,.2f} a day at $5 a million",
+    ]
+    if status.put_budget_late_s:
+        lines.append(
+            f"  put-budget is spent: the oldest change is {status.put_budget_late_s:.0f} s past flush-interval"
+        )
+    if status.waiting:
+        lines.append(f"  waits for {status.waiting}")
+    shown = list(status.retrying.items())[:3]
+    lines += [f"  retrying {table}: {error}" for table, error in shown]
+    if status.retrying_tables > len(shown):
+        lines.append(f"  retrying {status.retrying_tables - len(shown):,} tables more")
+    return lines
+
+
+def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
+    failing = f" retrying={min(status.retrying)} ({status.retrying_tables} in all)" if status.retrying else ""
+    failing += f" waits for {status.waiting}" if status.waiting else ""
+    return [
+        f"{elapsed:.0f}s {status.state} rows/s={rates.rows:.0f} accepted={rates.accepted:.1f}MiB/s "
+        f"landed={rates.landed:.1f}MiB/s spool={status.spool_bytes / MIB:.0f}/{status.spool_max_bytes / MIB:.0f}MiB "
+        f"files={status.files} checkpoint={status.checkpoint_ts} lag={status.lag_s:.1f}s{failing}"
+    ]
+
+
+@dataclass(frozen=True)
+class Summary:
+    figures: dict[str, Any]
+
+    def text(self, program: str, source: str, sink: str) -> str:
+        f = self.figures
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(f["flush_reasons"].items())) or "none"
+        sizes = ", ".join(f"{name} {value:.2f}" for name, value in f["file_size_ratio"].items()) or "no files"
+        return "\n".join(
+            [
+                "",
+                f"  rows        {f['rows']:,} landed in {f['seconds']:.1f} s ({f['rows_per_s']:,.0f} rows/s)",
+                f"  bytes       {f['bytes'] / MIB:,.1f} MiB ({f['mib_per_s']:.1f} MiB/s)",
+                f"  files       {f['files']:,}; size against file-size ({show_size(f['file_size_bytes'])}): {sizes}",
+                f"  flushed by  {reasons}",
+                f"  checkpoint  {f['checkpoint_ts']} ({physical_time(f['checkpoint_ts']):%Y-%m-%d %H:%M:%S} UTC)",
+                "",
+                "next:",
+                f'  {program} verify --source "{source}" --sink "{sink}"',
+                f'  {program} run --source "{source}" --sink "{sink}" --duration 30s   (goes on where this run ended)',
+                f"  {program} bench throughput",
+            ]
+        )
+
+
+def summary(status: Status, changefeed: Changefeed, seconds: float) -> Summary:
+    file_size = changefeed.settings.file_size_bytes
+    sizes = np.array(changefeed.totals.file_sizes) / file_size
+    quantiles = {f"p{q}": float(np.percentile(sizes, q)) for q in (10, 50, 90)} if len(sizes) else {}
+    return Summary(
+        {
+            "rows": status.rows_landed,
+            "bytes": status.bytes_landed,
+            "seconds": seconds,
+            "rows_per_s": status.rows_landed / seconds,
+            "mib_per_s": status.bytes_landed / MIB / seconds,
+            "files": status.files,
+            "file_size_bytes": file_size,
+            "file_size_ratio": quantiles,
+            "flush_reasons": status.reasons,
+            "checkpoint_ts": status.checkpoint_ts,
+            "duplicates": status.duplicates,
+            "error": status.error,
+        }
+    )

@@ -1,0 +1,204 @@
+"""What should stand in the data files: the rows of the source, cut into runs of one table and version, as text.
+
+Rows are filtered, selected, split and encoded as the changefeed does it. Runs come in the order in which a reader meets
+them in the files of a table: by version, then by time. So it does not matter which table id a name belongs to
+when: rows of a new id follow those of the old one, and tables that swap their names do not mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.config.settings import Settings
+from tidegate.errors import BadEvents
+from tidegate.format.ddl.events import DB, NORMAL, DdlEvent
+from tidegate.format.encode import protocol
+from tidegate.format.encode.spans import spans_of
+from tidegate.format.rules.changes import Latest, Rows, Selected, Splitter, TableRules, latest_of, numbers
+from tidegate.format.tables import Layout
+from tidegate.reader.replay import TableFiles, TableKey
+
+Ints = npt.NDArray[np.int64]
+
+STAMP_MS = 10**12  # stands for the moment of writing in every line of canal-json
+_HEAD = ("schema_name", "table_name", "table_id", "table_version", "logical_table_id")
+
+
+@dataclass(eq=False)
+class Table:
+    """How far one table is compared: `rows` of it, `rows_before` of them in front of the current file."""
+
+    key: TableKey
+    name: str
+    files: TableFiles
+    number: int = 0  # sorts tables
+    met: tuple[int, int] | None = None  # id and version of the rows that came last
+    directory: int = -1  # the version that stands in the path of those
+    described: bool = False  # whether the schema file of that directory stands and is right
+    rows: int = 0
+    rows_before: int = 0
+    header: bytes = b""  # of its current files
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive rows of one table and version as they should stand: row i is `data[ends[i]:ends[i + 1]]`."""
+
+    table: Table
+    directory: int
+    described: bool
+    ts: Ints
+    data: pa.Buffer
+    ends: Ints
+    header: bytes
+
+    def rows(self, first: int, last: int) -> bytes:
+        """Rows `first` up to `last`, as one text."""
+        text: bytes = self.data.slice(int(self.ends[first]), int(self.ends[last] - self.ends[first])).to_pybytes()
+        return text
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Rows that are encoded together: of one layout, with the same columns written."""
+
+    layout: Layout
+    selected: Selected
+
+
+Place = tuple[int, int, int, int, int]  # number of the table, version, commit-ts, seq, table id
+
+
+class _Due(NamedTuple):
+    """A run before it is encoded: the numbers of its rows among those of its kind, in order; `place` sorts runs."""
+
+    place: Place
+    table: Table
+    directory: int
+    described: bool
+    rows: Ints
+
+
+class Head(NamedTuple):
+    """What the first row of a run says about all of them, under the source's names."""
+
+    schema: str
+    table: str
+    table_id: int
+    version: int
+    is_partition: bool
+    layout: Layout
+    span: int
+    ts: int
+
+
+# The table of a run, whose `directory` and `described` are set for it; None if nothing of it stands any more.
+Meet = Callable[[Head], Table | None]
+
+
+class Runs:
+    """Makes runs of rows; `layouts` may grow meanwhile."""
+
+    def __init__(self, settings: Settings, rules: TableRules, layouts: dict[int, Layout], meet: Meet) -> None:
+        self._encoding, self._rules, self._layouts, self._meet = settings.encoding, rules, layouts, meet
+        self._spans = settings.spans
+        # What changes a key moves to another span, so it is split there in any case.
+        self._splitter = Splitter(not settings.output_raw_change_event or settings.across_nodes)
+
+    def of(self, rows: pa.RecordBatch, ddls: Iterable[tuple[int, DdlEvent]]) -> Iterator[Run]:
+        """The runs of a batch, whose DDLs (by commit-ts) say which transactions have certainly ended."""
+        ddls = list(ddls)
+        ready = list(self._ready(self._rules.kept(rows), ddls))
+        if any(event.dropped is not None and event.dropped.kind == DB for _, event in ddls):
+            ready += self._waiting()
+        yield from self._in_order(ready)
+
+    def rest(self) -> Iterator[Run]:
+        """What waited for the end of its transaction, when nothing of that follows any more."""
+        yield from self._in_order(self._waiting())
+
+    def _waiting(self) -> Iterator[tuple[Kind, Rows]]:
+        return cast(Iterator[tuple[Kind, Rows]], self._splitter.rest())
+
+    def _ready(self, rows: pa.RecordBatch, ddls: list[tuple[int, DdlEvent]]) -> Iterator[tuple[Kind, Rows]]:
+        """The rows by kind, key-changing updates split; what their transaction's end must wait for is held back."""
+        latest = _latest(rows, ddls)
+        found = dict(self._by_kind(rows))
+        for kind in dict.fromkeys([*cast(list[Kind], self._splitter.held), *found]):
+            yield kind, self._splitter.take(kind, kind.layout, found.get(kind, rows.slice(0, 0)), latest)
+
+    def _by_kind(self, rows: pa.RecordBatch) -> Iterator[tuple[Kind, pa.RecordBatch]]:
+        layouts = np.unique(numbers(rows, "layout")).tolist()
+        for fingerprint in layouts:
+            if fingerprint not in self._layouts:
+                raise BadEvents(f"rows of the source have the layout {fingerprint}, which no layout row defines")
+            layout = self._layouts[fingerprint]
+            same = rows if len(layouts) == 1 else rows.filter(pc.equal(rows.column("layout"), fingerprint))
+            for selected, part in self._rules.selections(same, layout):
+                yield Kind(layout, selected), part
+
+    def _in_order(self, ready: Iterable[tuple[Kind, Rows]]) -> Iterator[Run]:
+        """The runs of these rows by table, version and time, encoded kind by kind."""
+        runs: list[tuple[Place, Run]] = []
+        for kind, rows in ready:
+            if due := self._due(kind, rows):
+                runs += zip((one.place for one in due), self._encode(kind, rows, due), strict=True)
+        for _, run in sorted(runs, key=lambda one: one[0]):
+            yield run
+
+    def _due(self, kind: Kind, rows: Rows) -> list[_Due]:
+        """The runs that must be compared; a stream without files left has none."""
+        span = spans_of(rows.events, kind.layout, self._spans)
+        order, (table_id, ts, seq) = rows.order(span if self._spans > 1 else None), rows.place()
+        changed = [np.diff(key[order]) != 0 for key in (table_id, span, numbers(rows.events, "table_version"))]
+        bounds = np.concatenate([[0], np.flatnonzero(np.logical_or.reduce(changed)) + 1, [len(order)]])
+        heads = rows.events.select(_HEAD).take(pa.array(order[bounds[:-1]])).to_pylist() if len(order) else []
+        due = []
+        for head, at in zip(heads, np.split(order, bounds[1:-1]), strict=True) if heads else ():
+            first = int(at[0])
+            table = self._meet(_head(head, kind.layout, int(span[first]), int(ts[first])))
+            if table is not None:
+                time = (int(ts[first]), int(seq[first]), int(table_id[first]))
+                place = (table.number, head["table_version"], *time)
+                due.append(_Due(place, table, table.directory, table.described, at))
+        return due
+
+    def _encode(self, kind: Kind, rows: Rows, due: list[_Due]) -> Iterator[Run]:
+        order, events = np.concatenate([one.rows for one in due]), rows.events
+        if 2 * len(order) < events.num_rows:  # most rows are of tables that have no files left
+            events, order = events.take(pa.array(order)), np.arange(len(order))
+        encoded = protocol.encode(
+            self._rules.routed(events), order, kind.layout, self._encoding, kind.selected, STAMP_MS
+        )
+        _, offsets, data = encoded.buffers()
+        ends = np.frombuffer(offsets, np.int32)[encoded.offset : encoded.offset + len(order) + 1].astype(np.int64)
+        bounds = np.concatenate([[0], np.cumsum([len(one.rows) for one in due])]).tolist()
+        ts, header = numbers(events, "commit_ts")[order], protocol.header(kind.layout, self._encoding, kind.selected)
+        for one, low, high in zip(due, bounds[:-1], bounds[1:], strict=True):
+            text = data.slice(int(ends[low]), int(ends[high] - ends[low]))
+            mine = ends[low : high + 1] - ends[low]
+            yield Run(one.table, one.directory, one.described, ts[low:high], text, mine, header)
+
+
+def _head(head: dict[str, Any], layout: Layout, span: int, ts: int) -> Head:
+    schema, table, table_id, version, logical_id = (head[column] for column in _HEAD)
+    return Head(schema, table, table_id, version, logical_id not in (None, table_id), layout, span, ts)
+
+
+def _latest(rows: pa.RecordBatch, ddls: list[tuple[int, DdlEvent]]) -> Latest | None:
+    """How far the tables have come, by rows or by a DDL that they wait for: nothing before that follows."""
+    waiting = [(table_id, ts) for ts, event in ddls for table_id in _blocked(event)]
+    ids, times = np.array(waiting, np.int64).reshape(-1, 2).T
+    table_id, ts = np.append(numbers(rows, "table_id"), ids), np.append(numbers(rows, "commit_ts"), times)
+    return latest_of(table_id, ts) if len(table_id) else None
+
+
+def _blocked(event: DdlEvent) -> tuple[int, ...]:
+    return event.blocked.table_ids if event.blocked is not None and event.blocked.kind == NORMAL else ()
