@@ -27,7 +27,7 @@ from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
 from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
 
 if TYPE_CHECKING:
-    from tidegate.spark.query import Handle
+    from tidegate.spark.handle import Handle
 
 _EXAMPLES = """examples:
   tidegate run --source "workload://sysbench?tables=10&rows=1000000" --sink file:///tmp/out --duration 30s
@@ -243,7 +243,7 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
 
 def _run(arguments: argparse.Namespace) -> int:
     from tidegate.sources import open_source
-    from tidegate.spark.query import start_source
+    from tidegate.spark.handle import start_source
     from tidegate.spark.session import local_session
 
     settings = _settings(arguments)

@@ -34,7 +34,8 @@ import pyarrow as pa
 
 from tidegate.clock import Clock
 from tidegate.config.settings import Settings
-from tidegate.driver.changefeed import Changefeed, Lander
+from tidegate.driver.changefeed import Changefeed
+from tidegate.driver.jobs import Jobs, Lander
 from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
 from tidegate.events import EVENTS, INSERT, LAYOUT, RESOLVED, tso
 from tidegate.executor.ingest import ingest
@@ -45,6 +46,7 @@ from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions, data_path, parse_index_path, parse_index_text
 from tidegate.format.tables import Column, Layout
 from tidegate.observe.metrics import Metrics
+from tidegate.spark.wiring import expiry
 from tidegate.storage.access import NO_ACCESS, Access
 from tidegate.storage.store import Beat, FileStore, Slice, Store, content_tag
 
@@ -413,18 +415,18 @@ def open_changefeed(
         **{"sink_uri": "file:///sink", "scheme": "file", "changefeed_id": "tiny", **settings}, spool_dir=str(spool_dir)
     )
     lander, metrics = in_process_lander(stall_s), Metrics(chosen.changefeed_id)
-    return Changefeed(chosen, store, lambda *_: store, clock or FakeClock(), metrics, lander, slots=2)
+    return Changefeed(chosen, store, lambda *_: store, clock or FakeClock(), metrics, Jobs(lander), expiry(chosen))
 
 
 def feed(changefeed: Changefeed, batch: int, rows: Iterable[dict[str, Any]], end: str | None = None) -> None:
     """What the query's callback does with one micro-batch, but for waiting for its wake."""
-    job = changefeed.ingest_job(tasks=1, allowance_bytes=1 << 30)
+    job = changefeed.intake.ingest_job(tasks=1, allowance_bytes=1 << 30)
     try:
         items = pa.Table.from_batches(ingest([events_batch(rows)], job, f"{batch}-0-0"), ITEMS)
     finally:
-        changefeed.ingest_ended()
-    changefeed.learn(items)
-    changefeed.accept(batch, items, end)
+        changefeed.intake.ingest_ended()
+    changefeed.intake.learn(items)
+    changefeed.intake.accept(batch, items, end)
 
 
 def landed_lines(

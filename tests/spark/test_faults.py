@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidegate.config.settings import Settings
-from tidegate.spark.query import Handle, start_source
+from tidegate.spark.handle import Handle, start_source
 from tidegate.storage.store import open_store
 from tidegate.testing import until
 from tidegate.tools.verify import verify
@@ -75,7 +75,7 @@ def test_a_spool_that_goes_away_is_read_again(spark: SparkSession, place: Callab
     first = handle.changefeed
     for segment in first.spool._segments():
         segment.unlink()
-    first.land_all(first._stopping)  # whoever wants to land it now finds nothing
+    first.landing.land_all(first.life._stopping)  # whoever wants to land it now finds nothing
     until(lambda: handle.changefeed is not first and handle.status().bytes_accepted > 1 << 20)
     finished(handle, settings)
 

@@ -19,7 +19,8 @@ from tidegate.events import EVENTS_DDL, tso
 from tidegate.format.layout import parse_metadata
 from tidegate.sources import open_source
 from tidegate.sources.parquet import write_events
-from tidegate.spark.query import Handle, Position, start_source
+from tidegate.spark.handle import Handle, start_source
+from tidegate.spark.query import Position
 from tidegate.storage.store import FileStore
 from tidegate.testing import FaultyFileStore, until
 from tidegate.tools.verify import Report, verify
@@ -143,7 +144,7 @@ def test_one_hanging_table_does_not_stop_the_others(
     landed = handle.status().rows_landed
     until(lambda: handle.status().rows_landed > landed + 10_000)
     ledger = handle.changefeed.ledger
-    with handle.changefeed._lock:
+    with handle.changefeed.life.lock:
         ds = ledger.queues.dispatchers
         healthy = [n for n in range(ds.size) if ledger.queues.table_names[n] != "sbtest2" and ds.head[n] >= 0]
         oldest = max((handle.changefeed.clock.steady() - ds.oldest[n] for n in healthy), default=0.0)
@@ -204,7 +205,7 @@ def test_a_query_stopped_from_outside_is_started_again(spark: SparkSession, plac
 
 
 def test_metrics_are_served_while_a_changefeed_runs(spark: SparkSession, place: Callable[..., Any]) -> None:
-    handle = tidegate.spark.query.start_source(ENDLESS, place(), metrics_addr="127.0.0.1:0")
+    handle = tidegate.spark.handle.start_source(ENDLESS, place(), metrics_addr="127.0.0.1:0")
     until(lambda: handle.status().files > 2)
     with urllib.request.urlopen(f"http://127.0.0.1:{handle.metrics_port}/metrics", timeout=10) as answer:
         text = answer.read().decode()

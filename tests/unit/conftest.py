@@ -25,12 +25,12 @@ def opened(store: MemoryStore, tmp_path: Path) -> Iterator[Callable[..., Changef
 
     def make(**settings: Any) -> Changefeed:
         if made:
-            made[-1].fail(TidegateError("killed"))
+            made[-1].life.fail(TidegateError("killed"))
             made[-1].close()
         made.append(open_changefeed(store, tmp_path / "spool", FakeClock(), **settings))
         return made[-1]
 
     yield make
     for changefeed in made:
-        changefeed.fail(TidegateError("the test is over"))
+        changefeed.life.fail(TidegateError("the test is over"))
         changefeed.close()

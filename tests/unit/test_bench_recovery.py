@@ -269,7 +269,7 @@ def sink(tmp_path: Path) -> Path:
     batches = [batch for split in source.splits(start, end, 1) for batch in source.read(split)]
     feed(changefeed, 0, [row for batch in batches for row in batch.to_pylist()])
     changefeed.start()
-    assert changefeed.land_all(threading.Event())
+    assert changefeed.landing.land_all(threading.Event())
     changefeed.close()
     return root
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from tidegate.clock import SystemClock
-from tidegate.driver.changefeed import Changefeed, chunk_bytes, held_file
+from tidegate.driver.changefeed import Changefeed, held_file
+from tidegate.driver.intake import chunk_bytes
 from tidegate.errors import BadEvents, SpoolError, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.events import DDL
 from tidegate.executor.ingest import ingest
@@ -60,7 +61,7 @@ def opened(store: MemoryStore, clock: FakeClock, tmp_path: Path) -> Iterator[Ope
 
     yield make
     for changefeed in made:
-        changefeed.fail(TidegateError("the test is over"))
+        changefeed.life.fail(TidegateError("the test is over"))
         changefeed.close()
 
 
@@ -71,7 +72,7 @@ def large(table: int, n: int, size: int) -> dict[str, Any]:
 def land_due(changefeed: Changefeed, seconds: float = 5.0) -> None:
     assert isinstance(changefeed.clock, FakeClock)
     changefeed.clock.advance(seconds)
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
 
 
@@ -111,12 +112,12 @@ def segments(changefeed: Changefeed) -> list[str]:
 def test_an_early_wake_does_not_move_the_checkpoint(opened: Open, store: MemoryStore) -> None:
     changefeed = opened()
     feed(changefeed, 0, SOURCE.batch(0), "0")
-    changefeed.await_wake(0, 0.0)
-    changefeed.write_progress()
+    changefeed.intake.await_wake(0, 0.0)
+    changefeed.scribe.write_progress()
     assert changefeed.status().checkpoint_ts == START_TS, "just under the first row that is not durable"
     assert changefeed.ledger.progress.position is None
     land_due(changefeed)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert metadata_ts(store) == SOURCE.resolved_ts(0)
     assert changefeed.ledger.progress.position == "0"
 
@@ -125,7 +126,7 @@ def test_an_idle_feed_moves_the_checkpoint_with_its_resolved_marks(opened: Open,
     changefeed = opened()
     for n in range(3):
         feed(changefeed, n, [resolved_row(START_TS + n)], str(n))
-        changefeed.write_progress()
+        changefeed.scribe.write_progress()
         assert metadata_ts(store) == START_TS + n
 
 
@@ -141,11 +142,11 @@ def test_the_high_mark_holds_the_wake_and_it_goes_out_once_at_the_low_mark(opene
     changefeed = opened(spool_max_bytes=100_000, file_size_bytes=1 << 20, dispatcher_share=1.0)
     feed(changefeed, 0, [layout_row(), *(large(n, n, 14_000) for n in range(1, 7))], "0")
     assert changefeed.status().wake_held, "84 KB of 100 are above the high mark"
-    waiter, errors = in_thread(lambda: changefeed.await_wake(0, 0.0))
+    waiter, errors = in_thread(lambda: changefeed.intake.await_wake(0, 0.0))
     assert soon(lambda: changefeed.metrics.value("pending_post_enqueue") == 1)
     assert changefeed.metrics.value("wake_calls_total") == 0
-    assert changefeed.land_next(), "under pressure a round is due before its age"
-    while changefeed.status().wake_held and changefeed.land_next():
+    assert changefeed.landing.land_next(), "under pressure a round is due before its age"
+    while changefeed.status().wake_held and changefeed.landing.land_next():
         pass
     waiter.join(5.0)
     assert not waiter.is_alive()
@@ -161,9 +162,9 @@ def test_between_the_marks_a_held_wake_stays_held(opened: Open, store: MemorySto
     store.begin("unavailable", "/t2/")
     for n in range(1, 4):  # a batch for each, so that each has a segment of its own
         feed(changefeed, n, [layout_row(), large(n, n, 31_000)], str(n))
-    waiter, errors = in_thread(lambda: changefeed.await_wake(3, 0.0))
+    waiter, errors = in_thread(lambda: changefeed.intake.await_wake(3, 0.0))
     assert soon(lambda: changefeed.metrics.value("pending_post_enqueue") == 1)
-    assert changefeed.land_next()
+    assert changefeed.landing.land_next()
     spool = changefeed.ledger.spool
     assert spool.low_mark < spool.held < spool.high_mark
     time.sleep(0.15)
@@ -177,9 +178,9 @@ def test_between_the_marks_a_held_wake_stays_held(opened: Open, store: MemorySto
 
 def test_a_spool_without_space_on_its_disk_holds_the_wake_until_it_is_empty(opened: Open) -> None:
     changefeed = opened()
-    changefeed.disk_reserve_bytes = 1 << 60
+    changefeed.intake.disk_reserve_bytes = 1 << 60
     feed(changefeed, 0, SOURCE.batch(0), "0")
-    waiter, errors = in_thread(lambda: changefeed.await_wake(0, 0.0))
+    waiter, errors = in_thread(lambda: changefeed.intake.await_wake(0, 0.0))
     assert soon(lambda: changefeed.metrics.value("pending_post_enqueue") == 1)
     land_due(changefeed)
     waiter.join(5.0)
@@ -190,46 +191,46 @@ def test_a_spool_without_space_on_its_disk_holds_the_wake_until_it_is_empty(open
 def test_flush_mode_waits_until_the_batch_is_durable(opened: Open) -> None:
     changefeed = opened(wake_mode="flush")
     feed(changefeed, 0, SOURCE.batch(0), "0")
-    waiter, errors = in_thread(lambda: changefeed.await_wake(0, 0.0))
+    waiter, errors = in_thread(lambda: changefeed.intake.await_wake(0, 0.0))
     time.sleep(0.15)
     assert waiter.is_alive()
     land_due(changefeed)
     waiter.join(5.0)
     assert not waiter.is_alive()
     assert errors == []
-    changefeed.await_wake(7, 0.0)  # a batch of nothing is durable at once
+    changefeed.intake.await_wake(7, 0.0)  # a batch of nothing is durable at once
 
 
 @pytest.mark.parametrize("wake_mode", ["flush", "enqueue"])
 def test_stop_ends_every_waiter(opened: Open, wake_mode: str) -> None:
     changefeed = opened(wake_mode=wake_mode, spool_max_bytes=10_000, dispatcher_share=1.0)
     feed(changefeed, 0, [layout_row(), large(1, 1, 20_000)], "0")
-    waiters = [in_thread(lambda: changefeed.await_wake(0, 0.0)) for _ in range(3)]
+    waiters = [in_thread(lambda: changefeed.intake.await_wake(0, 0.0)) for _ in range(3)]
     time.sleep(0.1)
     assert all(thread.is_alive() for thread, _ in waiters)
-    changefeed.stop_reading()
+    changefeed.life.stop_reading()
     for thread, errors in waiters:
         thread.join(2.0)
         assert not thread.is_alive()
         assert errors == []
-    assert changefeed.stopping
+    assert changefeed.life.stopping
 
 
 def test_the_first_error_ends_every_waiter_with_its_cause(opened: Open) -> None:
     changefeed = opened(wake_mode="flush")
     feed(changefeed, 0, SOURCE.batch(0), "0")
-    waiters = [in_thread(lambda: changefeed.await_wake(0, 0.0)) for _ in range(2)]
-    closing = in_thread(lambda: changefeed.land_all(threading.Event()))
+    waiters = [in_thread(lambda: changefeed.intake.await_wake(0, 0.0)) for _ in range(2)]
+    closing = in_thread(lambda: changefeed.landing.land_all(threading.Event()))
     first, second = StoreRefused("no rights on shop/t1"), StoreUnavailable("later")
-    changefeed.fail(first)
-    changefeed.fail(second)
+    changefeed.life.fail(first)
+    changefeed.life.fail(second)
     for thread, errors in waiters:
         thread.join(2.0)
         assert [error.__cause__ for error in errors] == [first]
         assert "no rights on shop/t1" in str(errors[0])
     closing[0].join(2.0)
     assert not closing[0].is_alive()
-    assert changefeed.error is first
+    assert changefeed.life.error is first
     assert changefeed.status().state == "failed"
     with pytest.raises(TidegateError, match="no rights"):
         feed(changefeed, 1, SOURCE.batch(1), "1")
@@ -240,9 +241,9 @@ def test_the_first_error_ends_every_waiter_with_its_cause(opened: Open) -> None:
 )
 def test_a_waiters_error_says_whether_a_new_start_may_help(opened: Open, cause: Exception, retry: bool) -> None:
     changefeed = opened()
-    changefeed.fail(cause)
+    changefeed.life.fail(cause)
     with pytest.raises(TidegateError) as caught:
-        changefeed.accept(0, ITEMS.empty_table(), None)
+        changefeed.intake.accept(0, ITEMS.empty_table(), None)
     assert caught.value.retry is retry
 
 
@@ -273,7 +274,7 @@ def test_metadata_is_not_written_again_while_nothing_moves(opened: Open, store: 
     changefeed = opened()
     feed(changefeed, 0, [resolved_row(START_TS)], "0")
     for _ in range(3):
-        changefeed.write_progress()
+        changefeed.scribe.write_progress()
     assert store.calls.count(("swap", METADATA)) == 1
 
 
@@ -281,26 +282,26 @@ def test_what_lands_without_a_resolved_mark_is_recorded_but_moves_no_metadata(op
     changefeed = opened()
     feed(changefeed, 0, [layout_row(), *SOURCE.changes(0)], "0")
     land_due(changefeed)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert METADATA not in store.objects
-    assert changefeed.journal.noted() == ([], [])
+    assert changefeed.scribe.journal.noted() == ([], [])
 
 
 def test_a_failed_metadata_is_written_the_next_time(opened: Open, store: MemoryStore) -> None:
     changefeed = opened()
     feed(changefeed, 0, [resolved_row(START_TS)], "0")
     store.begin("unavailable", METADATA)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert METADATA not in store.objects
     store.end("unavailable", METADATA)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert metadata_ts(store) == START_TS
 
 
 def test_the_journal_knows_a_checkpoint_before_a_reader_does(opened: Open, store: MemoryStore) -> None:
     changefeed = opened()
     feed(changefeed, 0, [resolved_row(START_TS)], "0")
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert [op for op, path in store.calls if path == METADATA or path.endswith("2.entry")] == [
         *("get", "create_bytes", "get", "swap"),
     ]
@@ -349,7 +350,7 @@ def test_a_hanging_table_does_not_stop_the_others(store: MemoryStore, tmp_path: 
     assert "/t1/" not in str(list(landed_lines(store)))
     assert "no answer" in changefeed.status().retrying["shop.t1"]
     store.end("hang", "/t1/")
-    assert changefeed.land_all(threading.Event())
+    assert changefeed.landing.land_all(threading.Event())
     changefeed.close()
     assert {t: [line.values for line in lines] for t, lines in landed_lines(store).items()} == SOURCE.lines()
 
@@ -362,7 +363,7 @@ def test_a_table_that_the_store_refuses_is_named_while_the_others_go_on_and_land
     for n in range(3):
         feed(changefeed, n, SOURCE.batch(n), str(n))
         land_due(changefeed)
-        changefeed.write_progress()
+        changefeed.scribe.write_progress()
     assert [line.values for line in landed_lines(store)["shop.t2"]] == SOURCE.lines()["shop.t2"][:6]
     status = changefeed.status()
     assert list(status.retrying) == ["shop.t1"]
@@ -371,7 +372,7 @@ def test_a_table_that_the_store_refuses_is_named_while_the_others_go_on_and_land
     assert metadata_ts(store) == START_TS, "the checkpoint passes no row"
     store.end("refuse", "/t1/")
     land_due(changefeed, 60.0)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert changefeed.status().retrying == {}
     assert [line.values for line in landed_lines(store)["shop.t1"]] == SOURCE.lines()["shop.t1"][:6]
     assert metadata_ts(store) == SOURCE.resolved_ts(2)
@@ -412,7 +413,7 @@ def test_a_failed_landing_is_tried_again_with_the_same_files(opened: Open, store
 
 def test_a_land_job_that_raises_leaves_all_its_files_unfinished(opened: Open, store: MemoryStore) -> None:
     changefeed = opened()
-    land, left = changefeed.run_land, [2]
+    land, left = changefeed.jobs.run_land, [2]
 
     def broken(plans: Any, job: Any) -> pa.Table:
         done = land(plans, job)
@@ -421,7 +422,7 @@ def test_a_land_job_that_raises_leaves_all_its_files_unfinished(opened: Open, st
             raise OSError("the job was cancelled\nat org.apache.spark...")
         return done
 
-    changefeed.run_land = broken
+    changefeed.jobs.run_land = broken
     feed(changefeed, 0, SOURCE.batch(0), "0")
     land_due(changefeed)
     assert changefeed.status().retrying == dict.fromkeys(
@@ -475,12 +476,12 @@ def test_a_segment_stays_while_one_item_refers_to_it(opened: Open, store: Memory
 
 def test_leftovers_of_a_lost_attempt_are_deleted_when_the_batch_is_accepted(opened: Open) -> None:
     changefeed = opened()
-    job = changefeed.ingest_job(tasks=1, allowance_bytes=1 << 20)
+    job = changefeed.intake.ingest_job(tasks=1, allowance_bytes=1 << 20)
     list(ingest([events_batch(SOURCE.batch(0))], job, "0-0-7"))
     list(ingest([events_batch(SOURCE.batch(0))], job, "1-0-8"))
     feed(changefeed, 0, SOURCE.batch(0), "0")
     assert segments(changefeed) == ["0-0-0-0.seg", "1-0-8-0.seg"], "another batch's are left alone"
-    changefeed.discard(1)
+    changefeed.intake.discard(1)
     assert segments(changefeed) == ["0-0-0-0.seg"]
 
 
@@ -502,10 +503,10 @@ def test_both_spool_types_land_everything_and_leave_nothing(
     changefeed.start()
     for n in range(SOURCE.batches):
         feed(changefeed, n, SOURCE.batch(n), str(n))
-        changefeed.await_wake(n, 0.0)
+        changefeed.intake.await_wake(n, 0.0)
     if spool_type == "memory":
         assert list(changefeed.spool.disk.glob("*.seg")) == []
-    assert changefeed.land_all(threading.Event())
+    assert changefeed.landing.land_all(threading.Event())
     changefeed.close()
     assert {t: [line.values for line in lines] for t, lines in landed_lines(store).items()} == SOURCE.lines()
     assert metadata_ts(store) == SOURCE.resolved_ts(SOURCE.batches - 1)
@@ -520,8 +521,8 @@ def test_closing_lands_what_is_spooled_and_writes_the_checkpoint(opened: Open, s
     changefeed = opened()
     changefeed.start()
     feed(changefeed, 0, SOURCE.batch(0), "0")
-    changefeed.stop_reading()
-    assert changefeed.land_all(threading.Event())
+    changefeed.life.stop_reading()
+    assert changefeed.landing.land_all(threading.Event())
     changefeed.close()
     changefeed.close()
     assert changefeed.status().reasons == {"close": 2}
@@ -535,7 +536,7 @@ def test_leaving_does_not_wait_for_a_store_that_hangs(store: MemoryStore, tmp_pa
     changefeed.start()
     feed(changefeed, 0, SOURCE.batch(0), "0")
     leave = threading.Event()
-    closing, _ = in_thread(lambda: changefeed.land_all(leave))
+    closing, _ = in_thread(lambda: changefeed.landing.land_all(leave))
     time.sleep(0.2)
     assert closing.is_alive()
     leave.set()
@@ -551,19 +552,19 @@ def test_an_error_item_becomes_the_error_it_names(opened: Open) -> None:
         feed(changefeed, 0, [layout_row(), change(1, START_TS, 1, table_name=None)])
     text = pa.RecordBatch.from_pylist([{"kind": "error", "text": "SpoolError: no space"}], ITEMS)
     with pytest.raises(SpoolError, match=r"^no space$"):
-        changefeed.learn(pa.Table.from_batches([text]))
+        changefeed.intake.learn(pa.Table.from_batches([text]))
     assert changefeed.ledger.idle
 
 
 def test_a_layout_learned_late_asks_for_the_batch_once_more(opened: Open) -> None:
     changefeed = opened()
-    job = changefeed.ingest_job(tasks=2, allowance_bytes=1 << 20)
+    job = changefeed.intake.ingest_job(tasks=2, allowance_bytes=1 << 20)
     parts = [
         *ingest([events_batch([change(1, START_TS, 1)])], job, "0-0-0"),
         *ingest([events_batch([layout_row()])], job, "0-1-1"),
     ]
-    assert changefeed.learn(pa.Table.from_batches(parts))
-    changefeed.discard(0)
+    assert changefeed.intake.learn(pa.Table.from_batches(parts))
+    changefeed.intake.discard(0)
     feed(changefeed, 0, [change(1, START_TS, 1)], "0")
     assert changefeed.status().rows_accepted == 1
 
@@ -584,19 +585,19 @@ def test_a_table_out_of_order_is_refused_by_its_name(opened: Open) -> None:
 def test_landing_keeps_to_half_of_the_slots_while_ingest_runs(opened: Open) -> None:
     changefeed = opened(file_size_bytes=1_000)
     feed(changefeed, 0, [layout_row(), large(1, 1, 2_000)], "0")
-    changefeed.slots = 2
+    changefeed.landing.slots = 2
     running: list[int] = []
-    land = changefeed.run_land
+    land = changefeed.jobs.run_land
 
     def run(plans: Any, job: Any) -> pa.Table:
-        changefeed.ingest_job(tasks=1, allowance_bytes=1)
+        changefeed.intake.ingest_job(tasks=1, allowance_bytes=1)
         running.append(1)
-        assert not changefeed.land_next(), "the one slot that landing may have is taken"
-        changefeed.ingest_ended()
+        assert not changefeed.landing.land_next(), "the one slot that landing may have is taken"
+        changefeed.intake.ingest_ended()
         return land(plans, job)
 
-    changefeed.run_land = run
-    assert changefeed.land_next()
+    changefeed.jobs.run_land = run
+    assert changefeed.landing.land_next()
     assert running == [1]
 
 
@@ -621,17 +622,17 @@ def moved(changefeed: Changefeed) -> set[str]:
 
 def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemoryStore, clock: FakeClock) -> None:
     changefeed = opened(spool_type="memory", spool_max_bytes=1 << 20, file_size_bytes=1_000, dispatcher_share=1.0)
-    land, seen = changefeed.run_land, set[str]()
+    land, seen = changefeed.jobs.run_land, set[str]()
 
     def run(plans: Any, job: Any) -> pa.Table:
         feed(changefeed, 100 + len(seen) + len(store.calls), [resolved_row(START_TS)])
         seen.update(moved(changefeed))
         return land(plans, job)
 
-    changefeed.run_land = run
+    changefeed.jobs.run_land = run
     store.begin("unavailable", "/t1/")
     feed(changefeed, 0, [layout_row(), *(large(t, t, 400_000) for t in (1, 2, 3)), resolved_row(START_TS + 9)], "0")
-    waiter, _ = in_thread(lambda: changefeed.await_wake(0, 0.0))
+    waiter, _ = in_thread(lambda: changefeed.intake.await_wake(0, 0.0))
     assert soon(lambda: changefeed.metrics.value("pending_post_enqueue") == 1)
     seen |= moved(changefeed)
     land_due(changefeed)
@@ -640,7 +641,7 @@ def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemorySto
     land_due(changefeed, 10.0)
     waiter.join(5.0)
     feed(changefeed, 1, [large(1, 1, 10)], "1")
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     seen |= moved(changefeed)
     on_disk = open_changefeed(MemoryStore(), Path(changefeed.settings.spool_dir) / "other", clock)
     on_disk.spool.memory_limit = 0
@@ -652,14 +653,14 @@ def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemorySto
     seen |= moved(on_disk)
     feed(on_disk, 7, [resolved_row(START_TS)])
     clock.advance(1.0)
-    while on_disk.land_next():
+    while on_disk.landing.land_next():
         clock.advance(1.0)
     feed(on_disk, 0, SOURCE.batch(0), "0")
     seen |= moved(on_disk)
     rows = [layout_row(), large(1, 1, 40 << 20)]
-    job = on_disk.ingest_job(tasks=1, allowance_bytes=1 << 30)
+    job = on_disk.intake.ingest_job(tasks=1, allowance_bytes=1 << 30)
     batches = [events_batch(rows), events_batch([large(2, 2, 40 << 20)])]
-    on_disk.accept(1, pa.Table.from_batches(ingest(batches, job, "1-0-0"), ITEMS).slice(1), "1")
+    on_disk.intake.accept(1, pa.Table.from_batches(ingest(batches, job, "1-0-0"), ITEMS).slice(1), "1")
     seen |= moved(on_disk)
     on_disk.close()
     assert {metric.name for metric in METRICS} - seen == NOT_FED_HERE

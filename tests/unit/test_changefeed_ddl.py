@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.control.barrier import Key
 from tidegate.driver.changefeed import Changefeed
-from tidegate.errors import BadEvents, StoreRefused, TidegateError
+from tidegate.errors import BadEvents, StoreRefused
 from tidegate.events import DDL
 from tidegate.format.ddl.events import ALTERS, DdlEvent
 from tidegate.format.ddl.files import schema_files
@@ -73,7 +72,7 @@ LAYOUTS = [layout_row(), layout_row(WIDE)]
 def land(changefeed: Changefeed, seconds: float = 0.0) -> None:
     assert isinstance(changefeed.clock, FakeClock)
     changefeed.clock.advance(seconds)
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
 
 
@@ -120,7 +119,7 @@ def test_the_checkpoint_never_passes_a_ddl_that_is_not_over(opened: Open, store:
     store.begin("unavailable", f"schema_{START_TS + 5}_")
     feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), insert(8, 2), resolved(9)], "0")
     land(changefeed, 5.0)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert changefeed.status().checkpoint_ts == START_TS + 4
     assert changefeed.ledger.progress.position is None
     assert "unavailable" in changefeed.status().ddls["ALTER TABLE `t1` ADD COLUMN `w` INT"]
@@ -237,14 +236,16 @@ def test_a_schema_file_with_other_columns_holds_up_its_ddl_alone_and_is_named(op
     feed(changefeed, 0, [*LAYOUTS, insert(1), insert(2, 2), resolved(2)], "0")
     land(changefeed, 5.0)
     event, target = DdlEvent.from_json(add_column(5)["ddl"]), changefeed.book.rules.ddl_target
-    ((path, text),) = schema_files(event, START_TS + 5, {WIDE.fingerprint: WIDE}, changefeed.paths, target, False)
+    ((path, text),) = schema_files(
+        event, START_TS + 5, {WIDE.fingerprint: WIDE}, changefeed.settings.paths, target, False
+    )
     store.objects[path] = text.replace('"w"', '"other"').encode()
     feed(changefeed, 1, [add_column(5), wide(7, version=5), insert(8, 2), resolved(9)], "1")
     land(changefeed, 5.0)
     (reason,) = changefeed.status().ddls.values()
     assert f"schema_{START_TS + 5}_" in reason
     assert "lists other columns" in reason
-    assert changefeed.error is None
+    assert changefeed.life.error is None
     assert written(store)[-1] == "shop.t2 data 0 #2", "other tables go on, and nothing passes the DDL"
     assert changefeed.status().checkpoint_ts == START_TS + 4
     del store.objects[path]  # somebody puts it right
@@ -297,43 +298,37 @@ def test_a_stop_leaves_what_stands_behind_an_unfinished_ddl_for_later(opened: Op
     changefeed = opened()
     feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), wide(6, version=5), resolved(2)], "0")
     changefeed.start()
-    assert changefeed.land_all(threading.Event()) is False
+    assert changefeed.landing.land_all(threading.Event()) is False
     assert written(store) == ["shop.t1 schema 0", "shop.t1 data 0 #1"]
-    assert changefeed.error is None
+    assert changefeed.life.error is None
 
 
-def test_pass_block_event_returns_when_all_before_the_marker_is_durable(opened: Open, store: MemoryStore) -> None:
+def test_a_schema_file_is_tried_only_when_all_before_the_marker_is_durable(opened: Open, store: MemoryStore) -> None:
     changefeed = opened()
     store.begin("unavailable", f"schema_{START_TS + 5}_")
     feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), resolved(9)], "0")
     land(changefeed)
-    changefeed.pass_block_event(Key(START_TS + 5, 0))
+    tried = [path for op, path in store.calls if op == "create_bytes" and f"schema_{START_TS + 5}_" in path]
+    assert tried
+    assert store.calls.index(("create_bytes", tried[0])) > max(
+        at for at, (op, path) in enumerate(store.calls) if op == "create" and "/t1/" in path
+    )
+    assert "shop.t1 data 0 #1" in written(store)
     assert not [path for path in store.objects if f"schema_{START_TS + 5}_" in path]
 
 
 @pytest.mark.parametrize("end", ["fails", "is closed"])
-def test_whoever_waits_for_a_drain_ends_with_its_cause_and_nothing_is_written(
-    opened: Open, store: MemoryStore, end: str
-) -> None:
+def test_a_ddl_that_has_not_drained_at_the_end_is_not_written(opened: Open, store: MemoryStore, end: str) -> None:
     changefeed = opened()
     store.begin("unavailable", "/t1/")
     feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), resolved(9)], "0")
-    caught: list[BaseException] = []
-
-    def wait() -> None:
-        try:
-            changefeed.pass_block_event(Key(START_TS + 5, 0))
-        except TidegateError as exc:
-            caught.append(exc)
-
-    waiter = threading.Thread(target=wait)
-    waiter.start()
+    changefeed.start()
     if end == "fails":
-        changefeed.fail(StoreRefused("the disk is gone"))
+        changefeed.life.fail(StoreRefused("the disk is gone"))
     else:
         changefeed.close()
-    waiter.join(10)
-    assert ("the disk is gone" if end == "fails" else "was closed before the DDL") in str(caught[0])
+    assert changefeed.landing.land_all(threading.Event()) is False
+    assert changefeed.status().error == ("the disk is gone" if end == "fails" else None)
     assert not [line for line in written(store) if "schema 5" in line]
 
 
@@ -343,7 +338,7 @@ def test_what_a_ddl_misses_can_arrive_although_the_wake_would_be_held(opened: Op
     rows = [wide(6 + n, version=5) | {"after": [b"%d" % n, b"x" * 900, b"1"]} for n in range(3)]
     feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), *rows, resolved(2)], "0")
     land(changefeed)
-    changefeed.await_wake(0, 0.0)
+    changefeed.intake.await_wake(0, 0.0)
     feed(changefeed, 1, [insert(9, 2), resolved(12)], "1")
     land(changefeed, 5.0)
     assert changefeed.ledger.idle

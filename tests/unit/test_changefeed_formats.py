@@ -31,7 +31,7 @@ Open = Callable[..., Changefeed]
 def land_due(changefeed: Changefeed) -> None:
     assert isinstance(changefeed.clock, FakeClock)
     changefeed.clock.advance(5.0)
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
 
 
@@ -61,7 +61,7 @@ def test_a_version_with_the_same_columns_goes_on_in_the_older_directory(opened: 
     assert files(store) == [(START_TS, 1), (START_TS, 2), (START_TS, 3)]
     assert [path for path in store.objects if "/meta/schema_" in path] == [schema_file(START_TS)[0]]
     assert [line.values[0] for line in landed_lines(store)["shop.t1"]] == [b"1", b"2", b"3"]
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert changefeed.ledger.idle
 
 
@@ -71,7 +71,7 @@ def test_after_a_restart_it_still_goes_on_there(opened: Open, store: MemoryStore
     insert(first, 2, START_TS + 2)
     second = opened()
     insert(second, 3, START_TS + 2)
-    second.write_progress()
+    second.scribe.write_progress()
     insert(opened(), 4, START_TS + 4)
     assert files(store) == [(START_TS, n) for n in (1, 2, 3, 4)]
     assert [line.values[0] for line in landed_lines(store)["shop.t1"]] == [b"1", b"2", b"3", b"4"]
@@ -96,8 +96,8 @@ def test_a_crash_while_it_moves_loses_and_doubles_nothing(opened: Open, store: M
     if crash != "after index":
         store.begin("unavailable", where)
         first.clock.advance(5.0)  # type: ignore[attr-defined]
-        first.land_next()
-        first.land_next()
+        first.landing.land_next()
+        first.landing.land_next()
         store.end("unavailable", where)
     else:
         land_due(first)
@@ -119,7 +119,7 @@ def test_rows_behind_a_newer_schema_file_of_another_writer_are_dropped_and_ackno
     assert files(store) == []
     assert changefeed.ledger.idle
     assert "shop.t1: rows are dropped" in caplog.text
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert changefeed.status().checkpoint_ts == START_TS + 1
     assert changefeed.status().rows_landed == 0
     insert(changefeed, 60, START_TS + 60)
@@ -168,7 +168,7 @@ def test_filtered_rows_are_not_landed_and_do_not_hold_the_checkpoint_back(opened
     changefeed = opened(rules=Rules(filter=TableFilter(("*.*", "!shop.t2"))))
     insert(changefeed, 1)
     insert(changefeed, 2, table_id=2)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert landed_lines(store).keys() == {"shop.t1"}
     assert changefeed.status().checkpoint_ts == START_TS + 2
     assert changefeed.metrics.value("filtered_rows_total") == 1

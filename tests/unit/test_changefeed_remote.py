@@ -26,13 +26,13 @@ def store(request: pytest.FixtureRequest) -> Store:
 def land_due(changefeed: Changefeed) -> None:
     assert isinstance(changefeed.clock, FakeClock)
     changefeed.clock.advance(5.0)
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
 
 
 def killed(changefeed: Changefeed) -> None:
-    changefeed.fail(TidegateError("killed"))
+    changefeed.life.fail(TidegateError("killed"))
     changefeed.close()
 
 

@@ -17,12 +17,13 @@ from tidegate.cli import main
 from tidegate.clock import SystemClock
 from tidegate.config.settings import Settings, load_settings
 from tidegate.driver.changefeed import Changefeed
+from tidegate.driver.startup import probe
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
 from tidegate.executor.segments import SpoolDirectory
 from tidegate.storage.access import Access
 from tidegate.storage.store import FileStore, NoopStore, Store
 from tidegate.testing import MemoryStore, TinySource, feed, open_changefeed
-from tidegate.tools.check import OK, PROBLEM, RESERVE_BYTES, WARNING, Line, cheap_checks, preflight
+from tidegate.tools.check import OK, PROBLEM, RESERVE_BYTES, WARNING, Line, preflight
 
 TICDC = {
     "metadata": b'{"checkpoint-ts":450253245512155140}',
@@ -155,7 +156,6 @@ def test_no_secret_is_shown(settings: Callable[..., Settings]) -> None:
 def test_a_sink_that_stores_nothing_has_nothing_to_look_at(tmp_path: Path) -> None:
     noop = load_settings("noop://", None, {"spool.dir": str(tmp_path)})
     assert bad(lines(noop, NoopStore())) == set()
-    cheap_checks(noop, NoopStore())
 
 
 # -- the prefix --------------------------------------------------------------------------------------------------------
@@ -167,9 +167,9 @@ def written_by_tidegate(store: MemoryStore, spool: Path, **settings: Any) -> Cha
     feed(changefeed, 0, source.batch(0))
     changefeed.source_ended()
     changefeed.ledger.planner.closing = True
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     return changefeed
 
 
@@ -299,7 +299,7 @@ def test_a_changefeed_that_runs_here_is_said_and_not_disturbed(
         assert "runs on this machine" in found["writers"].sentence
         assert half_written.exists()
         feed(changefeed, 0, TinySource().batch(0))
-        changefeed.write_progress()
+        changefeed.scribe.write_progress()
     finally:
         changefeed.close()
     assert "runs on this machine" not in lines(chosen, sink)["writers"].sentence
@@ -350,26 +350,45 @@ def test_the_reserve_is_the_changefeeds(tmp_path: Path) -> None:
 # -- what a start does -------------------------------------------------------------------------------------------------
 
 
-def test_the_cheap_checks_pass_on_a_good_sink_in_few_requests(settings: Callable[..., Settings]) -> None:
+def no_secrets(text: str) -> str:
+    return text
+
+
+def test_the_probe_of_a_start_needs_few_requests() -> None:
     store = MemoryStore()
-    cheap_checks(settings(), store)
+    probe(store, "file:///data/cdc", no_secrets)
     first, store.calls = len(store.calls), []
-    cheap_checks(settings(), store)
-    assert (first, len(store.calls)) == (3, 2)
+    probe(store, "file:///data/cdc", no_secrets)
+    assert (first, len(store.calls)) == (2, 1)
 
 
-def test_the_cheap_checks_raise_what_says_what_to_do(settings: Callable[..., Settings], tmp_path: Path) -> None:
+def test_the_probe_of_a_start_raises_what_says_what_to_do() -> None:
     with pytest.raises(StoreUnavailable, match=r"file:///data/cdc does not answer.*try again"):
-        cheap_checks(settings(), MemoryStore(after="unavailable"))
+        probe(MemoryStore(after="unavailable"), "file:///data/cdc", no_secrets)
     with pytest.raises(StoreRefused, match="cannot be used"):
-        cheap_checks(settings(), MemoryStore(after="refuse"))
+        probe(MemoryStore(after="refuse"), "file:///data/cdc", no_secrets)
     with pytest.raises(StoreRefused, match="ignores create-only puts"):
-        cheap_checks(settings(), Careless())
+        probe(Careless(), "file:///data/cdc", no_secrets)
+
+
+def test_a_start_with_other_options_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     store = MemoryStore()
     written_by_tidegate(store, tmp_path / "other").close()
-    cheap_checks(settings(), store)
-    with pytest.raises(BadSetting, match="protocol is canal-json where the prefix has csv"):
-        cheap_checks(settings(protocol="canal-json"), store)
+    before = dict(store.objects)
+    with pytest.raises(BadSetting, match=r"protocol = canal-json \(was csv\)"):
+        open_changefeed(store, tmp_path, protocol="canal-json")
+    assert store.objects == before
+
+
+def test_a_start_on_ticdcs_files_of_other_options_is_refused_as_the_check_says(
+    settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    store = MemoryStore(
+        objects={"shop/orders/437/2026-01-31/CDC000001.json": b"{}", "metadata": b'{"checkpoint-ts":7}'}
+    )
+    assert lines(settings(), store)["options"].verdict == PROBLEM
+    with pytest.raises(BadSetting, match=r"protocol = csv \(was canal-json\)"):
+        open_changefeed(store, tmp_path)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -423,7 +442,7 @@ def test_an_object_store_is_found_good_and_left_empty(
     out = capsys.readouterr().out
     assert out.endswith("0 problems, 0 warnings\n")
     assert list(server.store(f"check-{kind}").list("")) == []
-    cheap_checks(load_settings(uri), server.store(f"check-{kind}"))
+    probe(server.store(f"check-{kind}"), uri, no_secrets)
     assert "secret" not in out.replace("secret-access-key=***", "")
 
 

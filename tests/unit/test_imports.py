@@ -28,7 +28,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "config": ("format", "storage"),
     "observe": (),
     "driver": ("format", "control", "storage", "executor", "observe", "config"),
-    "spark": ("format", "control", "storage", "executor", "observe", "driver", "sources", "config", "tools"),
+    "spark": ("format", "control", "storage", "executor", "observe", "driver", "sources", "config"),
     "reader": ("format", "storage"),
     "tools": ("format", "storage", "executor", "sources", "config", "observe", "driver", "reader"),
 }

@@ -72,15 +72,15 @@ def live(changefeed: Changefeed, source: TinySource = SOURCE) -> None:
     for batch, n in enumerate(range(0 if position is None else int(position) + 1, source.batches)):
         feed(changefeed, batch, source.batch(n), str(n))
         clock.advance(5.0)
-        while changefeed.land_next():
+        while changefeed.landing.land_next():
             pass
-        changefeed.write_progress()
-    changefeed.write_progress()
+        changefeed.scribe.write_progress()
+    changefeed.scribe.write_progress()
 
 
 def die(changefeed: Changefeed) -> None:
     """End it without another word to the store."""
-    changefeed.fail(TidegateError("killed"))
+    changefeed.life.fail(TidegateError("killed"))
     changefeed.close()
 
 
@@ -153,7 +153,7 @@ def aged(tmp_path: Path) -> Objects:
     store = MemoryStore()
     changefeed = open_changefeed(store, tmp_path)
     for _ in range(200):
-        changefeed.journal.record(HEAD)
+        changefeed.scribe.journal.record(HEAD)
     land_and_die(changefeed)
     return store.objects
 
@@ -163,7 +163,7 @@ def land_and_die(changefeed: Changefeed, batch: list[dict[str, Any]] | None = No
     assert isinstance(changefeed.clock, FakeClock)
     feed(changefeed, 0, batch or SOURCE.batch(0), "0")
     changefeed.clock.advance(5.0)
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
     die(changefeed)
 
@@ -207,11 +207,11 @@ def test_a_round_planned_while_the_journal_is_compacted_leaves_no_gap_in_the_num
     feed(changefeed, 0, SOURCE.batch(0), "0")
     clock.advance(5.0)
     store.begin("hang", entry(2))
-    threads = [quietly(partial(changefeed.journal.record, HEAD))]
+    threads = [quietly(partial(changefeed.scribe.journal.record, HEAD))]
     asked(store, entry(2))
-    threads.append(quietly(changefeed.compact))
+    threads.append(quietly(changefeed.scribe.compact))
     time.sleep(0.05)
-    threads.append(quietly(changefeed.land_next))  # plans, and waits behind the snapshot to state its intent
+    threads.append(quietly(changefeed.landing.land_next))  # plans, and waits behind the snapshot to state its intent
     time.sleep(0.05)
     store.begin("unavailable", entry(3))
     store.end("hang", entry(2))
@@ -226,21 +226,21 @@ def test_what_lands_while_the_journal_is_about_to_be_compacted_is_not_forgotten(
     store, clock = MemoryStore(), FakeClock()
     changefeed = open_changefeed(store, tmp_path, clock)
     for _ in range(254):
-        changefeed.journal.record(HEAD)
+        changefeed.scribe.journal.record(HEAD)
     feed(changefeed, 0, SOURCE.batch(0), "0")
     clock.advance(5.0)
     store.begin("hang", "CDC.index")
-    landing = quietly(changefeed.land_next)
+    landing = quietly(changefeed.landing.land_next)
     asked(store, "CDC.index")
     feed(changefeed, 1, [resolved_row(SOURCE.resolved_ts(0) - 1)], None)
     store.begin("hang", entry(257))
-    recording = quietly(changefeed.write_progress)
+    recording = quietly(changefeed.scribe.write_progress)
     asked(store, entry(257))
     store.end("hang", "CDC.index")
     landing.join()
     store.end("hang", entry(257))
     recording.join()
-    assert changefeed.journal.snapshot_number == 257
+    assert changefeed.scribe.journal.snapshot_number == 257
     die(changefeed)
     life(store.objects, tmp_path, [], "ok")
     check(store.objects)
@@ -273,8 +273,8 @@ def test_a_kill_while_landing_recording_and_compacting_at_once_loses_nothing(tmp
 
 def compact_until(changefeed: Changefeed, ended: threading.Event) -> None:
     while not ended.is_set():
-        changefeed.write_progress()
-        changefeed.compact()
+        changefeed.scribe.write_progress()
+        changefeed.scribe.compact()
 
 
 # -- adoption --------------------------------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ def test_a_changefeed_that_is_fenced_off_stops_before_it_lands_anything(tmp_path
     second = open_changefeed(store, tmp_path / "two")
     clock.advance(5.0)
     with pytest.raises(FencedOff):
-        first.land_next()
+        first.landing.land_next()
     assert not any(path.startswith("shop/") for path in store.objects)
     die(first)
     second.close()
@@ -472,8 +472,8 @@ def test_a_running_changefeed_waits_for_its_journal_says_so_and_goes_on(tmp_path
     assert {t: len(lines) for t, lines in landed_lines(store).items()} == {"shop.t1": 2, "shop.t2": 2}, "intent first"
     store.end(fault, JOURNAL)
     feed(changefeed, 2, SOURCE.batch(2), "2")
-    assert changefeed.land_all(threading.Event())
-    assert (changefeed.status().waiting, changefeed.error) == (None, None)
+    assert changefeed.landing.land_all(threading.Event())
+    assert (changefeed.status().waiting, changefeed.life.error) == (None, None)
     changefeed.close()
     check(store.objects)
 
@@ -483,13 +483,13 @@ def test_a_compaction_that_cannot_be_written_is_waited_for_too(tmp_path: Path) -
     changefeed = open_changefeed(store, tmp_path, SystemClock(), flush_interval_s=0.05)
     changefeed.start()
     store.begin("lost", ".snapshot")
-    compacting = quietly(changefeed.compact)
+    compacting = quietly(changefeed.scribe.compact)
     assert soon(lambda: "the journal: " in str(changefeed.status().waiting))
     store.end("lost", ".snapshot")
     compacting.join(5.0)
     for n in range(SOURCE.batches):
         feed(changefeed, n, SOURCE.batch(n), str(n))
-    assert changefeed.land_all(threading.Event())
+    assert changefeed.landing.land_all(threading.Event())
     changefeed.close()
     check(store.objects)
 
@@ -608,7 +608,7 @@ def test_a_long_run_is_compacted_by_itself(tmp_path: Path) -> None:
     store = MemoryStore()
     changefeed = open_changefeed(store, tmp_path)
     for _ in range(252):
-        changefeed.journal.record(HEAD)
+        changefeed.scribe.journal.record(HEAD)
     live(changefeed)
     changefeed.close()
     assert len(entries(store.objects)) < 10
@@ -619,11 +619,11 @@ def test_layouts_and_position_survive_a_restart(tmp_path: Path) -> None:
     store = MemoryStore()
     changefeed = open_changefeed(store, tmp_path)
     live(changefeed)
-    layouts = changefeed.layouts
+    layouts = changefeed.book.layouts
     changefeed.close()
     for _ in range(2):
         again = open_changefeed(store, tmp_path)
-        assert again.layouts == layouts
+        assert again.book.layouts == layouts
         assert again.ledger.progress.position == str(SOURCE.batches - 1)
         assert again.ledger.checkpoint() == SOURCE.resolved_ts(SOURCE.batches - 1)
         again.close()
@@ -634,14 +634,14 @@ def test_a_layout_goes_on_record_once_and_stands_in_every_snapshot(tmp_path: Pat
     changefeed = open_changefeed(MemoryStore(objects=objects), tmp_path / "spool", FakeClock())
     live(changefeed)
     on_record = [str(key) for path in objects if path.endswith(".entry") for key in head_of(objects[path])["layouts"]]
-    assert on_record == [str(key) for key in changefeed.layouts]
-    changefeed.compact()
-    changefeed.layouts[7] = "{}"
-    assert changefeed._head().layouts == {"7": "{}"}
-    changefeed.compact()
-    assert changefeed._head().layouts == {}
+    assert on_record == [str(key) for key in changefeed.book.layouts]
+    changefeed.scribe.compact()
+    changefeed.book.layouts[7] = "{}"
+    assert changefeed.scribe.head().layouts == {"7": "{}"}
+    changefeed.scribe.compact()
+    assert changefeed.scribe.head().layouts == {}
     (snapshot,) = (data for path, data in objects.items() if path.endswith(".snapshot"))
-    assert head_of(snapshot)["layouts"].keys() == {str(key) for key in changefeed.layouts}
+    assert head_of(snapshot)["layouts"].keys() == {str(key) for key in changefeed.book.layouts}
     changefeed.close()
 
 
@@ -651,18 +651,18 @@ def test_only_tables_that_are_past_the_checkpoint_are_in_the_floor(tmp_path: Pat
     feed(changefeed, 0, [layout_row(), change(1, START_TS, 1), resolved_row(START_TS)], "0")
     feed(changefeed, 1, [change(1, START_TS + 1, 2), change(2, START_TS + 2, 3)], "1")
     changefeed.ledger.planner.closing = True
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     changefeed.close()
     again = open_changefeed(MemoryStore(objects=objects), tmp_path / "spool", FakeClock())
-    assert again.floor is not None
-    assert (again.floor.owner.tolist(), again.floor.checkpoint_ts) == ([1, 2], START_TS)
+    assert again.intake.floor is not None
+    assert (again.intake.floor.owner.tolist(), again.intake.floor.checkpoint_ts) == ([1, 2], START_TS)
     again.close()
     objects["metadata"] = metadata_text(START_TS + 1).encode()
     third = open_changefeed(MemoryStore(objects=objects), tmp_path / "spool", FakeClock())
-    assert third.floor is not None
-    assert third.floor.owner.tolist() == [2]
+    assert third.intake.floor is not None
+    assert third.intake.floor.owner.tolist() == [2]
     third.close()
 
 

@@ -88,13 +88,13 @@ class Writer:
 
     def land(self, seconds: float = 5.0) -> None:
         self.clock.advance(seconds)
-        while self.changefeed.land_next():
+        while self.changefeed.landing.land_next():
             pass
 
     def step(self, upto: int) -> None:
         self.read(upto)
         self.land()
-        self.changefeed.write_progress()
+        self.changefeed.scribe.write_progress()
 
     @property
     def clock(self) -> FakeClock:
@@ -131,7 +131,7 @@ class Scene:
         def patient(plans: Any, job: LandJob) -> pa.Table:
             return pa.Table.from_batches([land(plans, replace(job, stall_s=60.0))])
 
-        old.changefeed.run_land = patient
+        old.changefeed.jobs.run_land = patient
         old.read(upto)
         self.landing = threading.Thread(target=old.land, daemon=True)
         self.landing.start()
@@ -144,7 +144,7 @@ class Scene:
         assert not self.landing.is_alive()
         old = Writer(self.made[0])
         with pytest.raises(FencedOff):
-            old.changefeed.journal.record(old.changefeed._head())
+            old.changefeed.scribe.journal.record(old.changefeed.scribe.head())
 
     def go_to_the_end(self, new: Writer | None, upto: int, **settings: Any) -> None:
         """Read on, and start again when it is told to."""
@@ -172,7 +172,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made.old_store.go_on()
     made.landing.join(10.0)
     for changefeed in made.made:
-        changefeed.fail(TidegateError("the test is over"))
+        changefeed.life.fail(TidegateError("the test is over"))
         changefeed.close()
 
 
@@ -303,7 +303,7 @@ def test_a_paused_compaction_of_an_old_writer_deletes_nothing_of_the_new_one(sce
         return iter(found)
 
     scene.old_store.list = slow_list  # type: ignore[method-assign]
-    scene.landing = threading.Thread(target=old.changefeed.compact, daemon=True)
+    scene.landing = threading.Thread(target=old.changefeed.scribe.compact, daemon=True)
     scene.landing.start()
     assert stopping.wait(10.0)
     assert len(entries) > 4
@@ -332,7 +332,7 @@ def test_metadata_past_ours_fences_us_off_and_stays(scene: Scene) -> None:
     writer.read(4)
     writer.land()
     with pytest.raises(FencedOff, match=f"checkpoint-ts {START_TS + 100}, which is past ours"):
-        writer.changefeed.write_progress()
+        writer.changefeed.scribe.write_progress()
     assert scene.objects["metadata"] == further
 
 
@@ -342,7 +342,7 @@ def test_metadata_that_changes_under_a_paused_writer_is_not_set_back(scene: Scen
     writer.read(4)
     writer.land()
     scene.old_store.stop_at = ("swap", "metadata")
-    scene.landing = threading.Thread(target=writer.changefeed.write_progress, daemon=True)
+    scene.landing = threading.Thread(target=writer.changefeed.scribe.write_progress, daemon=True)
     scene.landing.start()
     assert scene.old_store.reached.wait(10.0)
     new = scene.open()

@@ -21,10 +21,11 @@ from tidegate.driver.retention import RECORDS, WALKED, Retention
 from tidegate.errors import BrokenInvariant, StoreRefused, StoreUnavailable
 from tidegate.events import tso
 from tidegate.format.retention import dated_directory, first_kept_date
-from tidegate.observe.metrics import Metrics
+from tidegate.spark.wiring import expiry
 from tidegate.storage.store import FileStore, Store
 from tidegate.testing import FakeClock, MemoryStore
 
+Expired = Callable[[int, int], None]
 NOW = datetime(2021, 1, 10, 12, tzinfo=UTC)
 OLD, NEW = "schema1/table1/5/2021-01-01", "schema1/table1/5/2021-01-02"
 BY_DAY = {20210101: OLD, 20210102: NEW}
@@ -51,9 +52,9 @@ def moment_ts(*moment: int, zone: timezone | ZoneInfo = UTC) -> int:  # type: ig
 CHECKPOINT = moment_ts(2021, 1, 3)
 
 
-def retention(store: Store, days: int = 1, metrics: Metrics | None = None, **settings: Any) -> Retention:
+def retention(store: Store, days: int = 1, expired: Expired | None = None, **settings: Any) -> Retention:
     chosen = Settings("file:///sink", "file", "tiny", "/spool", file_expiration_days=days, **settings)
-    return Retention(store, chosen, FakeClock(NOW), metrics, zone=UTC)
+    return Retention(store, expiry(chosen), FakeClock(NOW), expired, zone=UTC)
 
 
 def recorded(store: Store, days: int = 1, **settings: Any) -> Retention:
@@ -212,11 +213,10 @@ def test_cleaning_asks_only_for_records_and_expired_directories() -> None:
 
 
 def test_files_and_requests_are_counted() -> None:
-    store, metrics = MemoryStore(), Metrics("tiny")
+    store, counted = MemoryStore(), list[tuple[int, int]]()
     recorded(store)
-    retention(store, metrics=metrics).clean(CHECKPOINT)
-    assert metrics.value("expired_files_total") == len(EXPIRED)
-    assert metrics.value("store_requests_total", op="retention") == len(EXPIRED) + 3
+    retention(store, expired=lambda files, requests: counted.append((files, requests))).clean(CHECKPOINT)
+    assert counted == [(len(EXPIRED), len(EXPIRED) + 3)]
 
 
 def test_many_directories_are_all_emptied() -> None:

@@ -33,7 +33,7 @@ Row = dict[str, object]
 def tasks_in_any_order(changefeed: Changefeed, batch: int, parts: list[list[Row]], seed: int) -> pa.Table:
     """Each part is a task; encoders take random times, so their items come back in any order."""
     pauses = random.Random(seed)
-    job = changefeed.ingest_job(tasks=len(parts), allowance_bytes=1 << 30)
+    job = changefeed.intake.ingest_job(tasks=len(parts), allowance_bytes=1 << 30)
     done: list[pa.RecordBatch] = []
 
     def encode(number: int, pause: float) -> None:
@@ -45,14 +45,14 @@ def tasks_in_any_order(changefeed: Changefeed, batch: int, parts: list[list[Row]
         futures = [pool.submit(encode, n, pauses.random() / 200) for n in range(len(parts))]
     for future in futures:
         future.result()
-    changefeed.ingest_ended()
+    changefeed.intake.ingest_ended()
     pauses.shuffle(done)
     return pa.Table.from_batches(done, ITEMS)
 
 
 def land_all(changefeed: Changefeed) -> None:
     changefeed.ledger.planner.closing = True
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
     assert changefeed.ledger.idle
 
@@ -64,8 +64,8 @@ def test_the_same_table_stays_in_order_under_random_encode_delays(tmp_path: Path
     rows = [change(1, START_TS + 1 + n, n) for n in range(40)]
     parts = [rows[n : n + 10] for n in range(0, 40, 10)]
     items = tasks_in_any_order(changefeed, 0, parts, seed)
-    changefeed.learn(items)
-    changefeed.accept(0, items, None)
+    changefeed.intake.learn(items)
+    changefeed.intake.accept(0, items, None)
     land_all(changefeed)
     assert [line.values[0] for line in landed_lines(store)["shop.t1"]] == [str(n).encode() for n in range(40)]
     changefeed.close()
@@ -79,7 +79,7 @@ def test_different_tables_interleave(tmp_path: Path) -> None:
     rows = [change(1, START_TS + 1, 1), change(2, START_TS + 2, 2)]
     feed(changefeed, 0, [layout_row(), *rows, resolved_row(START_TS + 5)])
     changefeed.clock.advance(1.0)
-    changefeed.land_next()
+    changefeed.landing.land_next()
     assert list(landed_lines(store)) == ["shop.t2"]
     assert changefeed.ledger.checkpoint() == START_TS
     store.end("hang", "shop/t1/")
@@ -98,7 +98,7 @@ def test_an_encode_error_hangs_nobody(tmp_path: Path, ordering: str) -> None:
 
     def wait() -> None:
         try:
-            changefeed.await_wake(0, 0.0)
+            changefeed.intake.await_wake(0, 0.0)
         except TidegateError as exc:
             ended.append(exc)
 
@@ -106,7 +106,7 @@ def test_an_encode_error_hangs_nobody(tmp_path: Path, ordering: str) -> None:
     waiter.start()
     with pytest.raises(BadEvents, match="values") as error:
         feed(changefeed, 1, [change(1, START_TS + 2, 2, b"one value too", b"many", b"!")])
-    changefeed.fail(error.value)
+    changefeed.life.fail(error.value)
     waiter.join(10)
     assert not waiter.is_alive()
     assert ended[0].__cause__ is error.value

@@ -42,7 +42,7 @@ def opened(store: MemoryStore, tmp_path: Path) -> Iterator[Open]:
 
     def end() -> None:
         if made:
-            made[-1].fail(TidegateError("killed"))
+            made[-1].life.fail(TidegateError("killed"))
             made[-1].close()
 
     def make(**settings: Any) -> Changefeed:
@@ -58,7 +58,7 @@ def opened(store: MemoryStore, tmp_path: Path) -> Iterator[Open]:
 def land_due(changefeed: Changefeed, seconds: float = 5.0) -> None:
     assert isinstance(changefeed.clock, FakeClock)
     changefeed.clock.advance(seconds)
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
 
 
@@ -96,7 +96,7 @@ def test_ten_minutes_of_one_unwritable_table_under_load_cost_the_others_nothing(
     assert on_disk(changefeed) + 256 * changefeed.ledger.spool.items == status.spool_bytes
     assert changefeed.ledger.queues.items.size < 1_000
     assert changefeed.metrics.value("spool_moved_bytes_total") > 0
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert status.checkpoint_ts == START_TS, "the checkpoint passes nothing of the table"
     store.end(fault, "/t1/")
     land_due(changefeed, 60.0)
@@ -153,7 +153,7 @@ def test_after_a_kill_and_a_restart_a_table_that_was_set_aside_lands_each_change
     for n in range(1, 21):
         feed(changefeed, n, load(n, tables=5, size=50_000, small=1_000), str(n))
         land_due(changefeed)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     again = opened(spool_max_bytes=2 * MIB, file_size_bytes=64 << 10)
     assert again.ledger.progress.position is None, "all is read again, and what landed is dropped"
     store.end("refuse", "/t1/")
@@ -195,13 +195,13 @@ def test_a_table_that_waits_for_its_ddl_pins_no_space_of_the_others(opened: Open
 def crowded(changefeed: Changefeed, store: MemoryStore) -> int:
     """A spool under pressure whose segments hold little but one table that cannot land; returns the batches."""
     store.begin("refuse", "/t1/")
-    gathering, changefeed.run_gather = changefeed.run_gather, refuse_to_gather
+    gathering, changefeed.jobs.run_gather = changefeed.jobs.run_gather, refuse_to_gather
     n = 0
     while not changefeed.ledger.spool.under_pressure():
         n += 1
         feed(changefeed, n, load(n, tables=3, size=50_000, small=1_000), str(n))
         land_due(changefeed)
-    changefeed.run_gather = gathering
+    changefeed.jobs.run_gather = gathering
     assert isinstance(changefeed.clock, FakeClock)
     changefeed.clock.advance(10.0)
     return n
@@ -221,7 +221,7 @@ def test_a_failed_copy_leaves_all_as_it_was_and_is_tried_again_later(opened: Ope
         gather(slices[: len(slices) // 2], places, name)
         return refuse_to_gather(slices, places, name)
 
-    changefeed.run_gather = half
+    changefeed.jobs.run_gather = half
     before = on_disk(changefeed)
     for _ in range(5):
         land_due(changefeed, 1.0)
@@ -229,7 +229,7 @@ def test_a_failed_copy_leaves_all_as_it_was_and_is_tried_again_later(opened: Ope
     assert on_disk(changefeed) == before, "what was half copied is deleted"
     land_due(changefeed, 10.0)
     assert len(calls) == 2
-    changefeed.run_gather = gather
+    changefeed.jobs.run_gather = gather
     land_due(changefeed, 10.0)
     assert not changefeed.ledger.spool.under_pressure()
     assert on_disk(changefeed) < before
@@ -250,8 +250,8 @@ def test_a_table_that_recovers_while_it_is_copied_is_read_where_it_was(opened: O
         land_due(changefeed)
         return copied
 
-    changefeed.run_gather = meanwhile
-    assert changefeed.land_next()
+    changefeed.jobs.run_gather = meanwhile
+    assert changefeed.landing.land_next()
     assert numbers(store, 1) == list(range(1, n + 1))
     assert changefeed.ledger.idle
     assert on_disk(changefeed) == 0
@@ -262,18 +262,18 @@ def test_a_landing_under_way_while_it_is_copied_reads_what_it_was_told(opened: O
     changefeed = opened(spool_max_bytes=MIB, file_size_bytes=64 << 10)
     n = crowded(changefeed, store)
     moves: list[Move] = []
-    land = changefeed.run_land
+    land = changefeed.jobs.run_land
 
     def run(plans: Any, job: Any) -> Any:
-        with changefeed._lock:
+        with changefeed.life.lock:
             move = changefeed.ledger.remains()  # another thread looks for something to copy
         if move is not None:
             moves.append(move)
-            changefeed._move(move)
+            changefeed.landing.move(move)
         return land(plans, job)
 
     store.end("refuse", "/t1/")
-    changefeed.run_land = run
+    changefeed.jobs.run_land = run
     land_due(changefeed, 60.0)
     land_due(changefeed)
     assert numbers(store, 1) == list(range(1, n + 1))
@@ -300,7 +300,7 @@ def test_a_lost_spool_segment_asks_for_a_new_start_that_replays_it(
     changefeed = opened()
     feed(changefeed, 0, SOURCE.batch(0), "0")
     land_due(changefeed)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     feed(changefeed, 1, SOURCE.batch(1), "1")
     for path in list(changefeed.spool.disk.glob("*.seg")):
         if damage == "truncated":
@@ -318,7 +318,7 @@ def test_a_lost_spool_segment_asks_for_a_new_start_that_replays_it(
     for n in range(int(again.ledger.progress.position or -1) + 1, SOURCE.batches):
         feed(again, n, SOURCE.batch(n), str(n))
         land_due(again)
-    again.write_progress()
+    again.scribe.write_progress()
     assert {t: [line.values for line in lines] for t, lines in landed_lines(store).items()} == SOURCE.lines()
 
 
@@ -338,6 +338,6 @@ def test_a_segment_that_is_gone_when_it_is_to_be_copied_does_not_end_the_changef
     crowded(changefeed, store)
     for path in changefeed.spool.disk.glob("*.seg"):
         path.unlink()
-    assert changefeed.land_next()
-    assert changefeed.error is None
+    assert changefeed.landing.land_next()
+    assert changefeed.life.error is None
     assert list(changefeed.status().retrying) == ["shop.t1"]

@@ -44,7 +44,7 @@ def opened(opened: Open) -> Open:
 
 def land(changefeed: Changefeed, seconds: float = 5.0) -> None:
     changefeed.clock.advance(seconds)  # type: ignore[attr-defined]
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
 
 
@@ -179,7 +179,7 @@ def test_the_number_of_spans_changes_only_when_nothing_is_ahead_of_the_checkpoin
     first = opened()
     feed(first, 0, [layout_row(), *rows(1, 21), resolved_row(START_TS + (20 if clean else 5))], "0")
     land(first)
-    first.write_progress()
+    first.scribe.write_progress()
     second = opened(split_spans=7)
     assert second.ledger.spans == (7 if clean else 4)
     feed(second, 0, [layout_row(), *rows(1, 41), resolved_row(START_TS + 40)], "1")
@@ -193,7 +193,7 @@ def test_a_table_that_was_whole_and_is_split_now_counts_its_new_files_from_one(
     whole = opened(across_nodes=False)
     feed(whole, 0, [layout_row(), *rows(1, 21), resolved_row(START_TS + 20)], "0")
     land(whole)
-    whole.write_progress()
+    whole.scribe.write_progress()
     split = opened()
     feed(split, 1, [layout_row(), *rows(21, 41), resolved_row(START_TS + 40)], "1")
     land(split)

@@ -49,9 +49,9 @@ def land(changefeed: Changefeed, batch: int, tables: Iterable[int], clock: FakeC
 def settle(changefeed: Changefeed, clock: FakeClock) -> None:
     clock.advance(6.0)
     for _ in range(20):
-        if not changefeed.land_next():
+        if not changefeed.landing.land_next():
             clock.advance(1.5)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
 
 
 def known(changefeed: Changefeed) -> list[str]:
@@ -70,7 +70,7 @@ def test_the_state_of_an_idle_table_is_dropped_and_that_of_an_active_one_stays(
     land(changefeed, 1, (1, 2), clock)
     for batch in range(2, 12):
         land(changefeed, batch, (2,), clock)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert known(changefeed) == ["shop.t2"]
     assert len(changefeed.ledger.queues.dropped) == 1
 
@@ -124,7 +124,7 @@ def test_what_was_dropped_is_known_as_such_after_a_restart(tmp_path: Path, clock
     clock.advance(3 * TTL_S)
     land(changefeed, 2, (2,), clock)
     assert known(changefeed) == ["shop.t2"]
-    changefeed.compact()
+    changefeed.scribe.compact()
     changefeed.close()
     again = opened(MemoryStore(objects=store.objects), tmp_path, clock)
     assert known(again) == ["shop.t2"]
@@ -145,7 +145,7 @@ def test_a_kill_while_it_comes_back_loses_and_doubles_nothing(
     land(changefeed, 1, (1, 2), clock)
     clock.advance(3 * TTL_S)
     land(changefeed, 2, (2,), clock)
-    changefeed.compact()
+    changefeed.scribe.compact()
     changefeed.close()
     killed = opened(MemoryStore(objects=objects), tmp_path, clock)
     killed.store.script = ["ok"] * (killed.store.writes + kill_at) + [word]  # type: ignore[attr-defined]
@@ -190,7 +190,7 @@ def test_tables_that_come_and_go_leave_eight_bytes_each(tmp_path: Path, clock: F
     for batch in range(1, 13):
         land(changefeed, batch, range(batch * 10, batch * 10 + 10), clock)
         clock.advance(2 * TTL_S)
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     assert len(queues.known()) <= 20, "those of the last rounds, and the table trigger"
     assert queues.dispatchers.size <= 40, "numbers are given again"
     assert queues.dropped.nbytes == 8 * len(queues.dropped) >= 8 * 100

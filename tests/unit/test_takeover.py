@@ -148,17 +148,17 @@ class Prefix:
         rows = [change(t, START_TS + n, n) for n in range(start + 1, upto + 1) for t in range(1, tables + 1)]
         feed(changefeed, 0, [layout_row(), *rows, resolved_row(START_TS + upto)], str(upto))
         self.land(changefeed)
-        changefeed.write_progress()
+        changefeed.scribe.write_progress()
 
     def land(self, changefeed: Changefeed, seconds: float = 5.0) -> None:
         assert isinstance(changefeed.clock, FakeClock)
         changefeed.clock.advance(seconds)
-        while changefeed.land_next():
+        while changefeed.landing.land_next():
             pass
 
     def kill(self) -> None:
         if self.open_now is not None:
-            self.open_now.fail(TidegateError("killed"))
+            self.open_now.life.fail(TidegateError("killed"))
             self.open_now.close()
 
     def numbers(self, table: int) -> list[int]:
@@ -506,6 +506,6 @@ def test_any_other_option_may_change_between_two_runs(prefix: Prefix, after: dic
 
 def test_the_options_are_known_after_compaction_too(prefix: Prefix) -> None:
     changefeed = prefix.run(2)
-    changefeed.compact()
+    changefeed.scribe.compact()
     with pytest.raises(BadSetting, match="date-separator = year"):
         prefix.open(date_separator="year")

@@ -199,7 +199,7 @@ def test_a_tiny_source_says_what_must_stand_on_the_sink(tmp_path: Path) -> None:
         feed(changefeed, n, source.batch(n), str(n))
     assert landed_lines(store) == {}
     clock.advance(1.0)
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
     changefeed.close()
     found = {table: [line.values for line in lines] for table, lines in landed_lines(store).items()}

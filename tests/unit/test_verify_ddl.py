@@ -735,9 +735,9 @@ def landed(history: History, folder: Path, at_ddls: bool, **given: Any) -> Case:
     for number, events in enumerate(micro_batches(history, at_ddls)):
         feed(changefeed, number, [*layouts, *events], str(number))
         changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
-        while changefeed.land_next():
+        while changefeed.landing.land_next():
             pass
-    changefeed.fail(TidegateError("the test is over"))
+    changefeed.life.fail(TidegateError("the test is over"))
     changefeed.close()
     sink.put(METADATA, metadata_text(history.events[-1]["commit_ts"]))
     return Case(history.write(folder / "events"), sink)
@@ -772,11 +772,11 @@ def test_a_workload_with_ddls_passes(tmp_path: Path, given: dict[str, Any], limi
         batches = [batch for split in source.splits(start, end, 1) for batch in source.read(split)]
         feed(changefeed, int(end["at"]), [row for batch in batches for row in batch.to_pylist()], json.dumps(end))
         changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
-        while changefeed.land_next():
+        while changefeed.landing.land_next():
             pass
         start, end = end, source.latest(end, limit_bytes, frozenset())
-    changefeed.write_progress()
-    changefeed.fail(TidegateError("the test is over"))
+    changefeed.scribe.write_progress()
+    changefeed.life.fail(TidegateError("the test is over"))
     changefeed.close()
     report = verify(uri, changefeed.settings, store)
     assert (report.rows, report.rows_beyond_checkpoint) == (600, 0)

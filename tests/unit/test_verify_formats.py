@@ -78,10 +78,10 @@ def run(source_uri: str, tmp_path: Path, **settings: Any) -> tuple[Changefeed, M
     rows = [row for s in source.splits(source.initial(), end, 1) for b in source.read(s) for row in b.to_pylist()]
     feed(changefeed, 0, rows, "0")
     changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
-    while changefeed.land_next():
+    while changefeed.landing.land_next():
         pass
-    changefeed.write_progress()
-    changefeed.fail(TidegateError("the test is over"))
+    changefeed.scribe.write_progress()
+    changefeed.life.fail(TidegateError("the test is over"))
     changefeed.close()
     return changefeed, store
 

@@ -35,7 +35,7 @@ from tidegate.executor.land import LandJob, Plans
 from tidegate.executor.rows import ITEMS, ROWS
 from tidegate.format.ddl.events import DATABASE_CHARSET, DB, DdlEvent, Scope, TableAfter
 from tidegate.sources.source import byte_count
-from tidegate.spark.query import Handle
+from tidegate.spark.handle import Handle
 
 _SCHEMA_ID = 100
 
@@ -77,7 +77,7 @@ class Watch:
     def look(self, handle: Handle) -> None:
         changefeed = handle.changefeed
         if not self._spied:
-            self._spied, run_land = True, changefeed.run_land
+            self._spied, run_land = True, changefeed.jobs.run_land
 
             def spy(plans: Plans, job: LandJob) -> pa.Table:
                 receipts = run_land(plans, job)
@@ -86,7 +86,7 @@ class Watch:
                     self.landed.setdefault(table, []).append(now)
                 return receipts
 
-            changefeed.run_land = spy
+            changefeed.jobs.run_land = spy
         blocks = list(changefeed.ledger.blocking.blocks.values())
         if any(block.wide is not None for block in blocks):
             self.touched.setdefault("", []).append(time.monotonic())

@@ -37,7 +37,7 @@ from tidegate.errors import BadSetting
 from tidegate.events import tso
 from tidegate.sources.workload.params import Workload
 from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME, table_names
-from tidegate.spark.query import Handle
+from tidegate.spark.handle import Handle
 from tidegate.storage.store import open_store
 
 _WARM_BATCHES = 3

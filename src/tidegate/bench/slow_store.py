@@ -36,7 +36,8 @@ from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
 from tidegate.executor.segments import MEMORY_TIER_BYTES
 from tidegate.sources.source import byte_count
-from tidegate.spark.query import Handle, limit_bytes
+from tidegate.spark.handle import Handle
+from tidegate.spark.query import limit_bytes
 from tidegate.storage.access import NO_ACCESS, Access
 from tidegate.storage.store import FileStore, Store, StoreOpener, open_store
 

@@ -24,7 +24,7 @@ from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parame
 from tidegate.bench.harness.memory import MemorySampler
 from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
-from tidegate.spark.query import Handle
+from tidegate.spark.handle import Handle
 
 _KINDS = "create-table|drop-table|truncate|drop-create"
 _WARM_SHARE = 1 / 3

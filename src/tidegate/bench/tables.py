@@ -46,7 +46,7 @@ from tidegate.errors import BadSetting, TidegateError
 from tidegate.executor.land import LANES_PER_WORKER
 from tidegate.format.tables import schema_file_text
 from tidegate.sources.workload.sysbench import LAYOUT, SCHEMA_NAME
-from tidegate.spark.query import Handle
+from tidegate.spark.handle import Handle
 from tidegate.storage.store import StoreOpener, open_store
 
 _SWEEP_ROWS = 2

@@ -24,7 +24,7 @@ from tidegate.bench.harness.figures import MIB, Figures, mib_s, percentile, read
 from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
 from tidegate.sources.source import byte_count
-from tidegate.spark.query import Handle
+from tidegate.spark.handle import Handle
 
 _WITHIN = 0.2  # `flush` must be as near as this to what its rule says
 

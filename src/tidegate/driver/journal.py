@@ -365,10 +365,6 @@ def date_of(number: int, separator: str) -> str:
     return full[: {"none": 0, "year": 4, "month": 7, "day": 10}[separator]]
 
 
-def has_journal(store: Store) -> bool:
-    return next(iter(store.list(FOLDER)), None) is not None
-
-
 def number_of(path: str) -> int:
     return int(path.rsplit("/", 1)[1].split(".")[0])
 

@@ -30,14 +30,13 @@ from tidegate.driver.journal import (
     Head,
     Journal,
     data_key,
-    has_journal,
     lane_path,
     naming,
     number_of,
     still_orphans,
     table_of,
 )
-from tidegate.errors import BadSetting, StoreConflict, StoreRefused, StoreUnavailable
+from tidegate.errors import StoreConflict, StoreRefused, StoreUnavailable
 from tidegate.executor.ingest import Floor
 from tidegate.executor.land import put_index
 from tidegate.format import layout as paths
@@ -82,7 +81,6 @@ def open_journal(
     know, so a greater one says that another writer was here after us.
     """
     journal, found = _read_all(store, options)
-    _refuse_other_shape(found.shape, shape)
     found.shape = dict(shape)
     found.surpassed |= written_ts > found.checkpoint_ts
     found.checkpoint_ts = max(found.checkpoint_ts, written_ts)
@@ -101,20 +99,6 @@ def _forget_plans(found: Recovered) -> None:
     """Another writer has used the numbers since: what stands under them may be its own, of whatever size."""
     found.next_plan = max([found.next_plan, *(plan + 1 for plan in found.pending["plan"].to_pylist())])
     found.pending = found.orphans = FILES.empty_table()
-
-
-def _refuse_other_shape(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    changed = [f"{key} = {now[key]} (was {value})" for key, value in before.items() if now.get(key, value) != value]
-    if changed:
-        raise BadSetting(
-            f"this sink was written with other options: {', '.join(changed)}; readers of one prefix cannot follow such "
-            "a change, so set them back or give another prefix"
-        )
-
-
-def read_journal(store: Store) -> Recovered | None:
-    """What the journal says, without taking over; None if there is none."""
-    return _read_all(store, paths.PathOptions())[1] if has_journal(store) else None
 
 
 def _read_all(store: Store, options: paths.PathOptions) -> tuple[Journal, Recovered]:

@@ -12,7 +12,7 @@ file, and under `_tidegate/` only records.
 
 How a changefeed calls it:
 
-    retention = Retention(store, settings, clock, metrics)
+    retention = Retention(store, expiry, clock, expired)
     retention.begin_empty()                          once, when the sink was empty at its start: nothing to walk over
     retention.note([(20261116, "shop/orders/437/2026-11-16")])      when a round is put on record in the journal, and
                                                      after a restart for the files of all entries that were read again;
@@ -24,8 +24,8 @@ How a changefeed calls it:
         retention.clean(checkpoint_ts, walk=True)    on a thread of its own; `checkpoint_ts` is what `metadata` says
     retention.stop()                                 at close: a cleaning that runs ends soon, and goes on next time
 
-Nothing happens unless `date-separator` is day and `file-expiration-days` is above 0, except that the first `flush` then
-takes back the mark `walked`, because directories are not on record from here on.
+Nothing happens unless files expire (`date-separator` is day and `file-expiration-days` is above 0), except that the
+first `flush` then takes back the mark `walked`, because directories are not on record from here on.
 """
 
 from __future__ import annotations
@@ -35,18 +35,16 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from functools import partial
 from itertools import islice
 from typing import TypeVar
 
 from tidegate.clock import Clock
-from tidegate.config.cron import next_after
-from tidegate.config.settings import Settings
 from tidegate.errors import BrokenInvariant, StoreRefused
 from tidegate.format.layout import RESERVED_PREFIX
 from tidegate.format.retention import dated_directory, first_kept_date, is_change_file, is_index_file
-from tidegate.observe.metrics import Metrics
 from tidegate.storage.store import Store, WithDirectories
 
 RECORDS = f"{RESERVED_PREFIX}/dates"
@@ -60,16 +58,28 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@dataclass(frozen=True)
+class Expiry:
+    """When files expire, and when they are deleted."""
+
+    days: int = 0  # files of changes are kept for so many; 0 keeps them for ever
+    next_cleaning: Callable[[datetime], datetime | None] = lambda now: None  # the first moment of the cron after this
+    table_depth: int = 2  # levels of a table's own directory, which stays
+
+
 class Retention:
     """`zone` is where a day begins; None is the process' own time zone. Safe from any thread."""
 
     def __init__(
-        self, store: Store, settings: Settings, clock: Clock, metrics: Metrics | None = None, zone: tzinfo | None = None
+        self,
+        store: Store,
+        expiry: Expiry,
+        clock: Clock,
+        expired: Callable[[int, int], None] | None = None,  # hears how many files and requests a cleaning took
+        zone: tzinfo | None = None,
     ) -> None:
-        self._store, self._clock, self._metrics, self._zone = store, clock, metrics, zone
-        self._days, self._cron = settings.file_expiration_days, settings.file_cleanup_cron
-        self._table_depth = 1 if settings.table_id_as_path else 2
-        self.active = settings.date_separator == "day" and self._days > 0
+        self._store, self._expiry, self._clock, self._expired, self._zone = store, expiry, clock, expired, zone
+        self.active = expiry.days > 0
         self._noted: dict[int, set[str]] = {}
         self._noting = threading.Lock()  # held for an instant
         self._cleaning = threading.Lock()  # held by the cleaning that runs
@@ -146,10 +156,10 @@ class Retention:
             return False
         now = now.replace(tzinfo=None)  # by the clock on the wall, also on the day it is changed
         if self._next is None:
-            self._next = next_after(self._cron, now)
+            self._next = self._expiry.next_cleaning(now)
         if self._next is None or now < self._next:
             return False
-        self._next = next_after(self._cron, now)
+        self._next = self._expiry.next_cleaning(now)
         return not self._cleaning.locked()
 
     def stop(self) -> None:
@@ -162,12 +172,12 @@ class Retention:
         With `walk`, a sink that has directories on it which no record names is walked over, once. A store that cannot
         delete raises its error: nothing is forgotten, and the next cleaning tries again.
         """
-        kept = first_kept_date(checkpoint_ts, self._days, self._clock.wall(), self._zone) if self.active else 0
+        kept = first_kept_date(checkpoint_ts, self._expiry.days, self._clock.wall(), self._zone) if self.active else 0
         if not kept or not self._cleaning.acquire(blocking=False):
             return 0
         try:
             with ThreadPoolExecutor(_WORKERS, thread_name_prefix="retention") as pool:
-                run = _Cleaning(self._store, pool, self._stopped, self._table_depth)
+                run = _Cleaning(self._store, pool, self._stopped, self._expiry.table_depth)
                 try:
                     if walk and not self._is_walked():
                         self._walk(kept, run)
@@ -225,9 +235,8 @@ class Retention:
                 before = found
 
     def _count(self, run: _Cleaning) -> None:
-        if self._metrics is not None:
-            self._metrics.inc("expired_files_total", run.deleted)
-            self._metrics.inc("store_requests_total", run.requests, op="retention")
+        if self._expired is not None:
+            self._expired(run.deleted, run.requests)
 
 
 class _Cleaning:

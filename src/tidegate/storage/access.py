@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 REMOTE = ("s3", "gs", "azblob")
 
@@ -22,6 +23,13 @@ class Access:
     @property
     def secrets(self) -> tuple[str, ...]:
         return tuple(value for key, value in self.keys if key not in self.shown)
+
+    def hide(self, text: str) -> str:
+        """The text without any secret, however a store's own message has spelled it."""
+        for value in sorted(filter(None, self.secrets), key=len, reverse=True):
+            for spelled in (value, quote(value), quote(value, safe="")):
+                text = text.replace(spelled, "***")
+        return re.sub(r"(?i)((?:signature|sig)=)[^&\s\"']+", r"\1***", text)
 
 
 NO_ACCESS = Access()

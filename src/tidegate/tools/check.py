@@ -1,62 +1,40 @@
 """Preflight: whether a changefeed can start on this sink with these options, said before it does.
 
-Promises: a changefeed that runs on the sink is not disturbed; all that is written stands under `_tidegate/check/` and
+Promises: a changefeed that runs on the sink is not disturbed; all that is written is under `_tidegate/check/` and
 is removed again; requests are bounded, whatever the prefix holds; an error of the store becomes a line; no line shows
-a secret. `preflight` is the whole of it, for people; `cheap_checks` is what every start does.
+a secret.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
-
-import pyarrow as pa
 
 from tidegate.clock import Clock
 from tidegate.config.settings import Settings, redacted, shape, show_size
-from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable, TidegateError
+from tidegate.driver.inspection import EMPTY, OURS, STRANGER, Inspection, inspect, sample
+from tidegate.driver.startup import NOT_KEPT, REACH, USE_ANOTHER
+from tidegate.errors import StoreUnavailable, TidegateError
 from tidegate.events import physical_time
 from tidegate.executor.segments import is_in_use, memory_tier_bytes
-from tidegate.format.encode.protocol import EXTENSIONS
 from tidegate.format.layout import (
     METADATA,
     RESERVED_PREFIX,
-    is_schema_path,
-    parse_data_path,
-    parse_index_path,
-    parse_metadata,
 )
 from tidegate.storage.store import Store, WithDirectories
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 RESERVE_BYTES = 512 << 20  # what a changefeed leaves free under its spool
-SAMPLE = 1000  # objects that are looked at
 _SKEW_WARNING_S, _SKEW_PROBLEM_S = 5.0, 60.0
 _RECENT_S = 30.0  # a changefeed at work writes every few seconds
-_HEAD_BYTES = 1 << 20
 
-_JOURNAL = f"{RESERVED_PREFIX}/journal"
 _FOLDER = f"{RESERVED_PREFIX}/check"
-_DATA_NAME = re.compile(r"CDC(?:_.+_)?(?P<number>[0-9]{6,20})(?P<extension>\.[a-z0-9]+)", re.ASCII)
-_INDEX_NAME = re.compile(r"CDC(?:_.+)?\.index")
-_DATES = {"day": r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "month": r"[0-9]{4}-[0-9]{2}", "year": r"[0-9]{4}"}
-_NUMBER = re.compile(r"[0-9]{1,20}", re.ASCII)
-
-_REACH = "check the sink's address, the network and the credentials, then try again"
-_USE_ANOTHER = (
-    "use a store that keeps these conditions (If-None-Match, If-Match), or turn them on where it has a switch"
-)
-_NOT_KEPT = "so two changefeeds on one sink could overwrite each other's files"
 
 
 @dataclass(frozen=True)
@@ -72,7 +50,7 @@ class Line:
 def preflight(settings: Settings, store: Store, clock: Clock) -> Iterator[Line]:
     """Everything that can be known before a start, in the order of what depends on what."""
     for line in _lines(settings, store, clock):
-        yield replace(line, sentence=_hidden(line.sentence, settings))
+        yield replace(line, sentence=settings.access.hide(line.sentence))
 
 
 def _lines(settings: Settings, store: Store, clock: Clock) -> Iterator[Line]:
@@ -83,34 +61,6 @@ def _lines(settings: Settings, store: Store, clock: Clock) -> Iterator[Line]:
     yield from _spool_lines(settings)
 
 
-def cheap_checks(settings: Settings, store: Store) -> None:
-    """What every start makes sure of, in four requests at most: call it after `store.prepare`, before the journal.
-
-    Raises StoreUnavailable if the sink does not answer, StoreRefused if it may not be written or does not keep
-    create-only puts, BadSetting if options differ from those that the prefix was written with.
-    """
-    if settings.scheme == "noop":
-        return
-    uri = redacted(settings.sink_uri)
-    try:
-        is_kept = _creates_only_once(store, f"{_FOLDER}/created")
-        head = _last_head(store)
-    except StoreUnavailable as exc:
-        raise StoreUnavailable(_hidden(f"the sink {uri} does not answer: {exc}; {_REACH}", settings)) from exc
-    except StoreRefused as exc:
-        raise StoreRefused(_hidden(f"the sink {uri} cannot be used: {exc}", settings)) from exc
-    if not is_kept:
-        raise StoreRefused(f"the sink {uri} ignores create-only puts, {_NOT_KEPT}; {_USE_ANOTHER}")
-    if changed := _changed(settings, head.get("shape", {}) if head else {}):
-        said = "; ".join(f"{key} is {now} where the prefix has {before}" for key, now, before in changed)
-        raise BadSetting(f"{said}: set the options back, or give another prefix")
-
-
-def _creates_only_once(store: Store, path: str) -> bool:
-    """The object stays, so that all starts but the first need one request."""
-    return not (store.create_bytes(path, uuid.uuid4().bytes) and store.create_bytes(path, uuid.uuid4().bytes))
-
-
 # -- the sink --------------------------------------------------------------------------------------------------------
 
 
@@ -118,10 +68,7 @@ def _creates_only_once(store: Store, path: str) -> bool:
 class _Seen:
     """What was learned about the sink on the way."""
 
-    sample: list[str] = field(default_factory=list)
-    head: dict[str, Any] | None = None
-    journal_path: str = ""
-    metadata_ts: int | None = None
+    sink: Inspection = field(default_factory=lambda: Inspection(EMPTY))
     now: float | None = None  # by the store's clock
 
 
@@ -130,13 +77,13 @@ def _sink_lines(settings: Settings, store: Store, clock: Clock) -> Iterator[Line
     in_use = is_in_use(settings.spool_dir, settings.changefeed_id)
     answers = _attempt("sink", "allow to list the objects of the prefix", lambda: _look(settings, store, seen))
     yield answers
-    if answers.verdict == PROBLEM and answers.remedy == _REACH:
+    if answers.verdict == PROBLEM and answers.remedy == REACH:
         return
     yield from _Probe(settings, store, clock, seen, may_prepare=not in_use).lines()
     if answers.verdict == OK:
-        yield _attempt("prefix", "see that its objects may be read", lambda: _prefix(store, seen))
-        yield from _option_lines(settings, seen)
-        yield _attempt("writers", "see that its objects may be read", lambda: _writers(store, seen, in_use))
+        yield _attempt("prefix", "make sure that its objects may be read", lambda: _prefix(seen.sink))
+        yield from _option_lines(settings, seen.sink)
+        yield _attempt("writers", "make sure that its objects may be read", lambda: _writers(store, seen, in_use))
 
 
 def _attempt(name: str, remedy: str, step: Callable[[], Line]) -> Line:
@@ -144,7 +91,7 @@ def _attempt(name: str, remedy: str, step: Callable[[], Line]) -> Line:
     try:
         return step()
     except StoreUnavailable as exc:
-        return Line(name, PROBLEM, f"the sink does not answer: {exc}", _REACH)
+        return Line(name, PROBLEM, f"the sink does not answer: {exc}", REACH)
     except TidegateError as exc:
         return Line(name, PROBLEM, str(exc), remedy)
     except Exception as exc:  # of a library under the store: still a line, not a traceback
@@ -152,43 +99,10 @@ def _attempt(name: str, remedy: str, step: Callable[[], Line]) -> Line:
 
 
 def _look(settings: Settings, store: Store, seen: _Seen) -> Line:
-    paths = (path for path, _ in islice(store.list(""), 4 * SAMPLE))
-    seen.sample = list(islice((path for path in paths if not path.startswith(f"{RESERVED_PREFIX}/")), SAMPLE))
-    seen.head, seen.journal_path = _last_entry(store)
+    seen.sink = inspect(store)
+    if seen.sink.owner == OURS:
+        seen.sink = replace(seen.sink, sample=tuple(sample(store)))
     return Line("sink", OK, f"{redacted(settings.sink_uri)} answers and can be listed")
-
-
-def _last_head(store: Store) -> dict[str, Any] | None:
-    """What the newest journal object says besides its tables; None if there is no journal."""
-    return _last_entry(store)[0]
-
-
-def _last_entry(store: Store) -> tuple[dict[str, Any] | None, str]:
-    for _ in range(3):  # the changefeed that writes it may replace the object that was just listed
-        last = max((path for path, _ in store.list(_JOURNAL)), default="")
-        if not last:
-            return None, ""
-        head = _head_of(store, last)
-        if head is not None:
-            return head, last
-    return None, ""
-
-
-def _head_of(store: Store, path: str) -> dict[str, Any] | None:
-    """The head stands at the front, so a snapshot of a million tables is not fetched for it."""
-    data = store.get_range(path, 0, _HEAD_BYTES)
-    try:
-        return _parsed_head(data) if data is not None else None
-    except (pa.ArrowInvalid, OSError, ValueError):
-        data = store.get(path)
-    try:
-        return _parsed_head(data) if data is not None else None
-    except (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError) as exc:
-        raise StoreRefused(f"{path} is no journal entry: {exc}") from exc
-
-
-def _parsed_head(data: bytes) -> dict[str, Any]:
-    return dict(json.loads(pa.ipc.open_stream(data).schema.metadata[b"tidegate"]))
 
 
 class _Probe:
@@ -205,8 +119,8 @@ class _Probe:
             yield written
             if written.verdict == OK:
                 yield _attempt("get", "allow to read objects under the prefix", self._get)
-                yield _attempt("create-only", _USE_ANOTHER, self._create_again)
-                yield _attempt("swap", _USE_ANOTHER, self._swap)
+                yield _attempt("create-only", USE_ANOTHER, self._create_again)
+                yield _attempt("swap", USE_ANOTHER, self._swap)
                 yield _attempt("clock", "see that its objects may be read", self._skew)
         finally:
             removed = _attempt("delete", "allow to delete objects under the prefix", self._delete)
@@ -238,7 +152,7 @@ class _Probe:
 
     def _create_again(self) -> Line:
         if self._store.create_bytes(self._path, b"again"):
-            return Line("create-only", PROBLEM, f"a second create of one object succeeded, {_NOT_KEPT}", _USE_ANOTHER)
+            return Line("create-only", PROBLEM, f"a second create of one object succeeded, {NOT_KEPT}", USE_ANOTHER)
         return Line("create-only", OK, "an object is created once only, so a second changefeed is fenced off")
 
     def _swap(self) -> Line:
@@ -247,12 +161,20 @@ class _Probe:
         self._store.put(self._path, b"newer")
         if self._store.swap(self._path, b"stale", stale):
             return Line(
-                "swap", PROBLEM, f"an object was replaced by one who had seen an older one, {_NOT_KEPT}", _USE_ANOTHER
+                "swap",
+                PROBLEM,
+                f"a conditional put replaced an object that had changed since it was read, {NOT_KEPT}",
+                USE_ANOTHER,
             )
         newer = self._store.get_tagged(self._path)
         if newer is None or not self._store.swap(self._path, b"newest", newer[1]):
-            return Line("swap", PROBLEM, "an object cannot be replaced by one who has seen it", _USE_ANOTHER)
-        return Line("swap", OK, "an object is replaced only by one who has seen it")
+            return Line(
+                "swap",
+                PROBLEM,
+                "a conditional put did not replace an object that had not changed since it was read",
+                USE_ANOTHER,
+            )
+        return Line("swap", OK, "a conditional put replaces an object only if it has not changed since it was read")
 
     def _skew(self) -> Line:
         first, last = self._between
@@ -281,35 +203,31 @@ class _Probe:
         return Line("delete", OK, "objects can be deleted")
 
 
-def _prefix(store: Store, seen: _Seen) -> Line:
-    text = store.get(METADATA)
-    seen.metadata_ts = parse_metadata(text.decode(errors="replace")) if text is not None else None
-    stranger = next((path for path in seen.sample if not _is_ticdc(path)), None)
-    has_files = any(_is_ticdc(path) for path in seen.sample) or text is not None
-    if seen.head is None and not has_files:
-        if stranger is None:
-            return Line("prefix", OK, "the prefix is empty")
-        sentence = f"holds {stranger} and nothing of TiCDC's layout, so a start would be refused"
+def _prefix(sink: Inspection) -> Line:
+    if sink.owner == EMPTY:
+        return Line("prefix", OK, "the prefix is empty")
+    if sink.owner == STRANGER:
+        sentence = f"holds {sink.stranger} and nothing of TiCDC's layout, so a start would be refused"
         return Line("prefix", PROBLEM, sentence, "give an empty prefix")
-    if stranger is not None:
-        sentence = f"holds {stranger}, which is not of TiCDC's layout; it is left alone"
+    written_ts = sink.written_ts
+    if sink.stranger:
+        sentence = f"holds {sink.stranger}, which is not of TiCDC's layout; it is left alone"
         return Line("prefix", WARNING, sentence, "move it away if readers of the prefix stumble over it")
-    return _owner(seen)
+    return _ours(sink.head, written_ts) if sink.head is not None else _ticdc(written_ts)
 
 
-def _owner(seen: _Seen) -> Line:
-    written_ts = seen.metadata_ts or 0
-    if seen.head is None and not written_ts:
-        sentence = (
-            "holds files of TiCDC but no checkpoint; a start takes it over and reads the source from its beginning"
-        )
-        return Line("prefix", WARNING, sentence, "give an empty prefix if that is not what you want")
-    if seen.head is None:
+def _ticdc(written_ts: int) -> Line:
+    if written_ts:
         return Line("prefix", OK, f"written by TiCDC; a start takes it over from checkpoint-ts {_shown(written_ts)}")
-    journal_ts = seen.head.get("checkpoint-ts", 0)
+    sentence = "holds files of TiCDC but no checkpoint; a start takes it over and reads the source from its beginning"
+    return Line("prefix", WARNING, sentence, "give an empty prefix if that is not what you want")
+
+
+def _ours(head: Mapping[str, Any], written_ts: int) -> Line:
+    journal_ts = head.get("checkpoint-ts", 0)
     if written_ts > journal_ts:
         sentence = f"another writer was here after Tidegate; a start takes over from checkpoint-ts {_shown(written_ts)}"
-        return Line("prefix", WARNING, sentence, "see that the other writer is stopped")
+        return Line("prefix", WARNING, sentence, "make sure that the other writer is stopped")
     return Line("prefix", OK, f"written by Tidegate up to checkpoint-ts {_shown(journal_ts)}")
 
 
@@ -321,12 +239,13 @@ def _writers(store: Store, seen: _Seen, in_use: bool) -> Line:
     if in_use:
         sentence = "a changefeed of this id runs on this machine; another start is refused as long as it does"
         return Line("writers", WARNING, sentence, "stop it first, if you want to start one here")
-    path = seen.journal_path or METADATA
-    written = store.modified(path) if seen.head is not None or seen.metadata_ts is not None else None
+    path = seen.sink.journal_path or METADATA
+    has_either = seen.sink.head is not None or seen.sink.metadata is not None
+    written = store.modified(path) if has_either else None
     age = seen.now - written if seen.now is not None and written is not None else _RECENT_S
     if age >= _RECENT_S:
         return Line("writers", OK, "no other writer is at work here")
-    if seen.head is not None:
+    if seen.sink.head is not None:
         sentence = (
             f"the journal was written {max(age, 0):.0f} s ago: a changefeed seems to run elsewhere; a start ends it"
         )
@@ -340,60 +259,13 @@ def _writers(store: Store, seen: _Seen, in_use: bool) -> Line:
 # -- layout options ----------------------------------------------------------------------------------------------------
 
 
-def _option_lines(settings: Settings, seen: _Seen) -> Iterator[Line]:
-    if seen.head is not None:
-        changed = _changed(settings, seen.head.get("shape", {}))
-    else:
-        changed = _differing(settings, seen.sample)
+def _option_lines(settings: Settings, sink: Inspection) -> Iterator[Line]:
+    changed = sink.changes(shape(settings), settings.paths)
     for key, now, before in changed:
         sentence = f"{key} is {now}, but the prefix is written with {before}"
         yield Line("options", PROBLEM, sentence, f"set {key} to {before}, or give another prefix")
     if not changed:
-        yield Line("options", OK, "the options suit what stands on the prefix")
-
-
-def _changed(settings: Settings, before: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """(option, value now, value before) of those that shape the prefix; one that a side does not know passes."""
-    now = shape(settings)
-    return [(key, now[key], value) for key, value in before.items() if now.get(key, value) != value]
-
-
-def _differing(settings: Settings, sample: list[str]) -> list[tuple[str, str, str]]:
-    """The same, from the names of files alone; where some files suit the options, older ones may be otherwise."""
-    now, options = shape(settings), settings.paths
-    found: dict[str, set[str]] = {}
-    for path in sample:
-        suits = parse_data_path(path, options) or parse_index_path(path, options)
-        for key, value in _shape_of(path):
-            found.setdefault(key, set()).add(now[key] if suits else value)
-    return [(key, now[key], " and ".join(sorted(values))) for key, values in found.items() if now[key] not in values]
-
-
-def _shape_of(path: str) -> Iterator[tuple[str, str]]:
-    """What the name of a data or index file says about options that shape it."""
-    *levels, name = path.split("/")
-    data = _DATA_NAME.fullmatch(name)
-    if data is not None:
-        protocols = {extension: protocol for protocol, extension in EXTENSIONS.items()}
-        yield "protocol", protocols.get(data["extension"], data["extension"])
-        if data["number"].startswith("0") or len(data["number"]) == 6:  # a longer number is never cut
-            yield "file-index-digit", str(len(data["number"]))
-    elif _INDEX_NAME.fullmatch(name) and levels[-1:] == ["meta"]:
-        levels.pop()
-    else:
-        return
-    date = next((word for word, text in _DATES.items() if levels and re.fullmatch(text, levels[-1])), "none")
-    yield "date-separator", date
-    levels = levels[:-1] if date != "none" else levels
-    yield "use-table-id-as-path", str(len(levels) == 2 and all(map(_NUMBER.fullmatch, levels))).lower()
-    if len(levels) == 4:
-        yield "enable-partition-separator", "true"
-
-
-def _is_ticdc(path: str) -> bool:
-    """Also what an interrupted write of TiCDC left: `schema_5_0123456789.json.tmp.<uuid>`."""
-    whole = re.sub(r"\.tmp\.[^/]*$", "", path)
-    return whole == METADATA or is_schema_path(whole) or next(_shape_of(whole), None) is not None
+        yield Line("options", OK, "the options suit what is on the prefix")
 
 
 # -- the spool -------------------------------------------------------------------------------------------------------
@@ -447,12 +319,3 @@ def _about(size: int) -> str:
     """`_about(1610612736)` is "1.5 GiB"."""
     power = next(power for power in (3, 2, 1, 0) if size >= 1024**power or not power)
     return f"{size / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB')[power]}"
-
-
-def _hidden(text: str, settings: Settings) -> str:
-    """The text without any secret that the sink URI gave, however the store's own message has spelled it."""
-    for key, value in settings.access.keys:
-        if value and redacted(f"?{key}=x") != f"?{key}=x":
-            for spelled in (value, quote(value), quote(value, safe="")):
-                text = text.replace(spelled, "***")
-    return re.sub(r"(?i)((?:signature|sig)=)[^&\s\"']+", r"\1***", text)

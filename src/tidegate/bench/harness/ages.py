@@ -10,7 +10,7 @@ import numpy as np
 
 from tidegate.control.flush import Round
 from tidegate.control.ledger import Durable
-from tidegate.spark.query import Handle
+from tidegate.spark.handle import Handle
 
 
 class Names(Protocol):

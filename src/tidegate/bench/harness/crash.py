@@ -28,7 +28,7 @@ from urllib.parse import quote, unquote, urlsplit
 from tidegate.config.settings import Settings, load_settings
 from tidegate.driver import journal
 from tidegate.executor.ingest import IngestJob
-from tidegate.spark.query import Handle, start_source
+from tidegate.spark.handle import Handle, start_source
 from tidegate.spark.session import local_session
 from tidegate.storage.access import NO_ACCESS, Access
 from tidegate.storage.store import Beat, FileStore, Slice, Store
@@ -246,11 +246,11 @@ def say(run: Run, what: str, **more: Any) -> None:
 
 
 def _make_ingest_deadly(handle: Handle, control: str) -> None:
-    changefeed, ingest_job = handle.changefeed, handle.changefeed.ingest_job
+    changefeed, ingest_job = handle.changefeed, handle.changefeed.intake.ingest_job
 
     def deadly(tasks: int, allowance_bytes: int) -> IngestJob:
         job = ingest_job(tasks, allowance_bytes)
         memory, disk = (DeadlyDirectory(d, control) if d else d for d in (job.places.memory_dir, job.places.disk_dir))
         return replace(job, places=replace(job.places, memory_dir=memory, disk_dir=disk))
 
-    changefeed.ingest_job = deadly  # type: ignore[method-assign]
+    changefeed.intake.ingest_job = deadly  # type: ignore[method-assign]

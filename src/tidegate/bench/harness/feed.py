@@ -18,7 +18,7 @@ from tidegate.bench.harness.figures import mib_s
 from tidegate.bench.harness.memory import RAM_TIERS, CpuMeter
 from tidegate.config.settings import Settings, load_settings
 from tidegate.errors import TidegateError
-from tidegate.spark.query import Handle, start_source
+from tidegate.spark.handle import Handle, start_source
 from tidegate.spark.session import local_session
 from tidegate.storage.store import StoreOpener, open_store
 from tidegate.tools.verify import Report, verify

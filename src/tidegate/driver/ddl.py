@@ -1,0 +1,119 @@
+"""The driver's part in DDLs: what comes in items becomes events, what the ledger wants written becomes land jobs.
+
+A DDL's schema files are written by a land task like data files, together with those of other DDLs that are due. What
+fails is retried after a pause; DDLs of other tables go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.clock import Clock
+from tidegate.control.barrier import Key, Write
+from tidegate.control.ledger import Ddl, Ledger
+from tidegate.driver.life import Life
+from tidegate.driver.observer import Observer
+from tidegate.driver.plans import PlanBook
+from tidegate.driver.schemas import SchemaWrites, schema_plans
+from tidegate.errors import BadEvents
+from tidegate.events import DDL
+from tidegate.executor.land import LandJob
+from tidegate.executor.rows import LANDED
+from tidegate.format.ddl.events import DdlEvent
+from tidegate.format.ddl.filter import DdlRules
+from tidegate.format.rules.rules import Rules
+
+log = logging.getLogger("tidegate")
+
+LandSchemas = Callable[[Sequence[dict[str, Any]], LandJob], pa.Table]
+
+
+def read_ddls(items: pa.Table, rules: Rules) -> tuple[list[Ddl], int]:
+    """The DDLs among the items that the filter leaves, and how many it does not."""
+    rows = items.filter(pc.equal(items["kind"], DDL)).select(["first_ts", "first_seq", "table_id", "text"])
+    if not rows.num_rows:  # by far the most batches
+        return [], 0
+    found: list[Ddl] = []
+    ddl_rules = DdlRules(rules)
+    for row in rows.to_pylist():
+        event = ddl_rules.kept(DdlEvent.from_json(row["text"] or ""))
+        if event is not None:
+            found.append(Ddl(Key(row["first_ts"], row["first_seq"]), row["table_id"] or 0, event))
+    return found, rows.num_rows - len(found)
+
+
+def refuse_unknown_layouts(ddls: Iterable[Ddl], known: Mapping[int, str]) -> None:
+    for ddl in ddls:
+        missing = [table for table in ddl.event.tables if table.layout is not None and table.layout not in known]
+        if missing:
+            raise BadEvents(
+                f"the DDL of commit-ts {ddl.key.ts} gives {missing[0].schema}.{missing[0].table} the layout "
+                f"{missing[0].layout}, which no layout row defines; a source sends it in the same or an earlier batch"
+            )
+
+
+@dataclass
+class DdlWriter:
+    life: Life
+    clock: Clock
+    ledger: Ledger
+    book: PlanBook
+    observer: Observer
+    land: LandSchemas
+    _writes: SchemaWrites = field(default_factory=SchemaWrites)
+
+    def collect(self, now: float) -> None:
+        """Take the DDLs that have drained since the last look. The caller holds the lock."""
+        if fresh := self.ledger.schema_writes(now):
+            self._writes.add(fresh, now)
+            self.life.notify()
+
+    def next_work(self, now: float) -> Callable[[], None] | None:
+        """Writing the schema files that are due, if any are. The caller holds the lock."""
+        self.collect(now)
+        writes = self._writes.due(now, self.ledger.planner.closing)
+        return partial(self._write, writes) if writes else None
+
+    def _write(self, writes: list[Write]) -> None:
+        """The schema files of these DDLs, in one land job; a DDL that has none is over at once."""
+        with self.life.lock:
+            events = {write.key: self.ledger.blocking.blocks[write.key].event for write in writes}
+            plans = schema_plans(writes, events, self.book)
+            job = self.book.job({}, {})
+        with_files = [plan for plan in plans if plan["files"]]
+        receipts = self.land(with_files, job).to_pylist() if with_files else []
+        answers = {receipt["file"]: receipt for receipt in receipts}
+        for plan, write in zip(plans, writes, strict=True):
+            answer = answers.get(plan["file"])
+            if answer is None or answer["outcome"] == LANDED:
+                self._written(write, bool(plan["files"]))
+            else:
+                self._failed(write, events[write.key], answer["error"] or "no answer")
+        self.observer.count_schema_files(
+            [receipt["schema_write_s"] for receipt in receipts], sum(receipt["requests"] for receipt in receipts)
+        )
+
+    def _written(self, write: Write, has_files: bool) -> None:
+        with self.life.lock:
+            self._writes.done(write)
+            self.observer.ddl_written(write.key)
+            over = self.ledger.schema_written(write)
+            now = self.clock.steady()
+            self.life.notify()
+        for block in over:
+            log.debug("DDL of commit-ts %d is over: %s", block.ts, block.event.query)
+            self.observer.ddl_over(block, "written" if has_files else "passed", now)
+
+    def _failed(self, write: Write, event: DdlEvent, error: str) -> None:
+        with self.life.lock:
+            if self.observer.ddl_failed(write.key, error):
+                log.warning("cannot write the schema file of `%s`, will retry: %s", event.query, error)
+            self._writes.failed(write, self.clock.steady())
+        self.observer.retried()

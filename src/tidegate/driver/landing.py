@@ -1,0 +1,208 @@
+"""Stage two of the ack: what was accepted becomes files on the sink, and is durable from its receipt on.
+
+Each land thread asks for work and does it: schema files of DDLs first, because what is behind a DDL waits for nothing
+else; then the planner's next round; then, when the spool is under pressure, copying together what cannot land and pins
+nearly empty segments.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tidegate.clock import Clock
+from tidegate.control.flush import Round
+from tidegate.control.ledger import Ledger, Move
+from tidegate.driver.ddl import DdlWriter
+from tidegate.driver.held import HeldTables
+from tidegate.driver.intake import Intake
+from tidegate.driver.jobs import Jobs, first_line
+from tidegate.driver.life import Life
+from tidegate.driver.observer import Observer
+from tidegate.driver.plans import PlanBook
+from tidegate.driver.scribe import Scribe
+from tidegate.driver.spool import delete_segments, places
+from tidegate.errors import BrokenInvariant, SpoolLost, StoreUnavailable
+from tidegate.executor.rows import CONFLICT, ELSEWHERE, HUNG, LANDED, LOST
+from tidegate.executor.segments import SpoolDirectory
+
+log = logging.getLogger("tidegate")
+
+_MOVE_EVERY_S, _MOVE_PAUSE_S = 0.5, 10.0
+
+Work = Callable[[], None]
+
+
+@dataclass
+class Landing:
+    life: Life
+    clock: Clock
+    ledger: Ledger
+    book: PlanBook
+    spool: SpoolDirectory
+    intake: Intake
+    ddls: DdlWriter
+    scribe: Scribe
+    held: HeldTables
+    observer: Observer
+    jobs: Jobs
+    slots: int  # tasks that may run at once
+    date_separator: str
+    spool_type: str
+    _running: int = 0  # land jobs
+    _moves: int = 0
+    _next_move: float = 0.0
+
+    def run(self) -> None:
+        """A land thread."""
+        while self.life.goes_on:
+            with self.life.lock:
+                work = self.life.wait_until(self._next_work)
+            if work is not None:
+                work()
+
+    def land_next(self) -> bool:
+        """Land the next round here and now; False when none is due or the land tasks have all the slots they may."""
+        with self.life.lock:
+            work = self._next_work()
+        if work is not None:
+            work()
+        return work is not None
+
+    def land_all(self, give_up: threading.Event) -> bool:
+        """Land everything accepted (reason `close`); False when `give_up` or an error came first."""
+        with self.life.lock:
+            self.ledger.planner.closing = True
+            self.life.notify()
+            self.life.wait_until(lambda: self._at_rest() or give_up.is_set())
+            return self.ledger.idle
+
+    def _at_rest(self) -> bool:
+        """Nothing more can land: all has, or what is left waits behind a DDL that misses changes still to come."""
+        if self.ledger.idle:
+            return True
+        self.ddls.collect(self.clock.steady())
+        return self.ledger.only_frozen
+
+    def _next_work(self) -> Work | None:
+        now = self.clock.steady()
+        if (schema_files := self.ddls.next_work(now)) is not None:
+            return schema_files
+        if (round_ := self._next_round(now)) is not None:
+            return partial(self._land, round_)
+        if now < self._next_move:
+            return None
+        self._next_move = now + _MOVE_EVERY_S
+        move = self.ledger.remains()
+        return partial(self.move, move) if move is not None else None
+
+    # -- rounds --------------------------------------------------------------------------------------------------
+
+    def _next_round(self, now: float) -> Round | None:
+        """The planner's next round, unless land tasks have the slots they may have: half, while ingest needs some."""
+        most = max(1, self.slots // 2) if self.intake.ingesting else self.slots
+        round_ = self.ledger.plan(now, self._date()) if self._running < most else None
+        if round_ is not None:
+            self._running += 1
+            if round_.fresh:
+                self.scribe.planned(round_)
+        return round_
+
+    def _date(self) -> int:
+        """Today as a number: 20260131, or 20260100 and 20260000 for coarser dates, or 0 without dates."""
+        if self.date_separator == "none":
+            return 0
+        today = self.clock.wall()
+        month = today.month if self.date_separator != "year" else 0
+        day = today.day if self.date_separator == "day" else 0
+        return today.year * 10_000 + month * 100 + day
+
+    def _land(self, round_: Round) -> None:
+        try:
+            self.observer.land_tasks(self._running)
+            started = self.clock.steady()
+            with self.life.lock:
+                plans, job = self.book.plans(round_)
+            if round_.fresh:
+                self.scribe.intend(round_)
+            else:
+                self.observer.retried()
+            receipts = self.jobs.land(plans, job)
+            self._receive(round_, receipts, self.clock.steady() - started)
+        finally:
+            with self.life.lock:
+                self._running -= 1
+                self.life.notify()
+            self.observer.land_tasks(self._running)
+
+    def _receive(self, round_: Round, receipts: pa.Table, seconds: float) -> None:
+        """A round has answered: the ledger and the journal learn what landed, the rest is retried."""
+        receipts = receipts.sort_by("file")
+        landed = _is(receipts, LANDED)
+        if len(landed) != len(round_):
+            raise BrokenInvariant(f"round {round_.id} has {len(round_)} files but {len(landed)} receipts")
+        with self.life.lock:
+            elsewhere = _elsewhere(round_, receipts)
+            self.observer.failed(round_, receipts, ~landed & ~np.isin(round_.lane, list(elsewhere)))
+            now = self.clock.steady()
+            durable = self.ledger.receive(round_, landed, now, seconds, elsewhere, _is(receipts, HUNG))
+            self.scribe.landed(round_.plan[landed].tolist(), durable)
+            self.observer.landed(round_, landed, durable)
+            self.life.notify()
+        for name in durable.dropped:
+            log.warning("%s: rows are dropped, because a newer schema file with the same columns exists", name)
+        delete_segments(durable.segments)
+        self.held.write()
+        self.observer.count_round(round_, receipts, landed, durable, seconds)
+        self._start_again_if_needed(round_, receipts)
+
+    def _start_again_if_needed(self, round_: Round, receipts: pa.Table) -> None:
+        """A spool that is gone is replayed; a file that an old writer made after all is adopted: a start does both."""
+        if (lost := pc.index(receipts["outcome"], LOST).as_py()) >= 0:
+            raise SpoolLost(receipts["error"][lost].as_py())
+        for i in np.flatnonzero(_is(receipts, CONFLICT)).tolist():
+            ds, owner = self.ledger.queues.dispatchers, int(round_.dispatcher[i])
+            if self.scribe.journal.has_orphan(int(ds.table_id[owner]), int(ds.span[owner])):
+                raise StoreUnavailable(f"a process of an earlier run still wrote: {receipts['error'][i]}")
+
+    # -- remains of the spool ------------------------------------------------------------------------------------
+
+    def move(self, move: Move) -> None:
+        """Copy what cannot land together, so that the segments it pins can be deleted."""
+        with self.life.lock:
+            self._moves += 1
+            at = zip(move.segments.tolist(), move.offsets.tolist(), move.lengths.tolist(), strict=True)
+            slices = [(self.ledger.spool.path(segment), offset, length) for segment, offset, length in at]
+            where, name = places(self.spool, self.ledger, self.spool_type, 1), f"move{self._moves}-0-0"
+        copied: list[tuple[str, int, int]] = []
+        try:
+            copied = self.jobs.run_gather(slices, where, name)
+        except Exception as exc:
+            log.warning("cannot copy the remains of the spool together, will retry: %s", first_line(exc))
+            self._next_move = self.clock.steady() + _MOVE_PAUSE_S
+            delete_segments([str(path) for path in self.spool.of_batch(name.split("-")[0])])
+        with self.life.lock:
+            freed = self.ledger.moved(move, copied)
+            self.life.notify()
+        delete_segments(freed)
+        self.observer.moved(sum(length for _, _, length in slices) if copied else 0)
+
+
+def _is(receipts: pa.Table, outcome: str) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = pc.equal(receipts["outcome"], outcome).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _elsewhere(round_: Round, receipts: pa.Table) -> dict[int, tuple[int, int]]:
+    """By lane, the other version whose schema file has the same columns, and its last data file."""
+    found = _is(receipts, ELSEWHERE)
+    versions, numbers = receipts["found_version"].to_pylist(), receipts["found_number"].to_pylist()
+    return {int(round_.lane[i]): (versions[i], numbers[i]) for i in np.flatnonzero(found).tolist()}
