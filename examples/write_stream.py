@@ -11,15 +11,13 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 
 import tidegate
-from tidegate.driver.changefeed import Status
-from tidegate.events import EVENTS_DDL
 
 
-def land(spark: SparkSession, events_dir: str, sink_uri: str) -> Status:
+def land(spark: SparkSession, events_dir: str, sink_uri: str) -> tidegate.Status:
     def open_source(position: tidegate.Position | None) -> DataFrame:
         # A source that can seek starts at position.offset. This one cannot, so it replays everything, and Tidegate
         # drops what is durable already.
-        return spark.readStream.schema(EVENTS_DDL).parquet(events_dir)
+        return spark.readStream.schema(tidegate.EVENTS_DDL).parquet(events_dir)
 
     handle = tidegate.write_stream(open_source, sink_uri, finite=True, flush_interval="2s", file_size="16MiB")
     handle.await_termination()
