@@ -342,7 +342,7 @@ def test_a_gap_between_data_files_is_named(sink: Sink) -> None:
 def test_a_stale_index_leaves_a_data_file_beyond_it(sink: Sink) -> None:
     key = sink.tables[1].key
     sink.put(index_path(key, sink.options), index_text(key, 3, sink.options))
-    assert sink.error() == f"sbtest.sbtest2: {sink.path(4)} stands beyond the index, which ends at data file 3"
+    assert sink.error() == f"sbtest.sbtest2: {sink.path(4)} is beyond the index, which ends at data file 3"
 
 
 def test_data_files_without_an_index_are_named(sink: Sink) -> None:
@@ -353,7 +353,7 @@ def test_data_files_without_an_index_are_named(sink: Sink) -> None:
 def test_an_index_without_data_files_is_named(sink: Sink) -> None:
     key = sink.tables[1].key._replace(date="2026-02-01")
     sink.put(index_path(key, sink.options), index_text(key, 1, sink.options))
-    assert "stands alone; its directory has no data file" in sink.error()
+    assert "has no data file in its directory" in sink.error()
 
 
 @pytest.mark.parametrize("text", ["", "CDC4.csv\n", "CDC00000000000000000004.csv", "CDC000004.csv\n", "\xff"])

@@ -81,7 +81,7 @@ def read_query(query: str, readers: Mapping[str, Callable[[str], Any]], what: st
         if name not in readers:
             raise BadSetting(f"{what}: unknown parameter {name!r}; known: {', '.join(sorted(readers))}")
         if name in values:
-            raise BadSetting(f"{what}: parameter {name!r} stands twice; keep one")
+            raise BadSetting(f"{what}: parameter {name!r} is given twice; keep one")
         try:
             values[name] = readers[name](text)
         except ValueError as exc:
