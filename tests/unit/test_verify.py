@@ -564,7 +564,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_named(sink: Sink) -> None:
     size = sink.store.size(sink.path(1)) or 0
     with pytest.raises(VerifyError, match="changed while it was read"):
         read_piece(sink.store, sink.path(1), size - 5, 10)
-    with pytest.raises(VerifyError, match="vanished"):
+    with pytest.raises(VerifyError, match="disappeared"):
         read_piece(sink.store, "sbtest/none", 0, 1)
 
 
