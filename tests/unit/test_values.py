@@ -11,15 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
-from tidegate.format.encode.values import (
-    BadValue,
-    enum_names,
-    enum_numbers,
-    float_texts,
-    plain_float_texts,
-    set_names,
-    set_numbers,
-)
+from tidegate.format.encode.elements import enum_names, enum_numbers, set_names, set_numbers
+from tidegate.format.encode.floats import BadValue, float_texts, plain_float_texts
 
 WIDTHS = {32: np.float32, 64: np.float64}
 

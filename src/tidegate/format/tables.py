@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 from tidegate.errors import BadEvents
+from tidegate.format.go_json import go_json, go_string
 
 SCHEMA_FILE_FORMAT = 1
 # What a land task does about a version's schema file before its first data file:
@@ -174,7 +172,7 @@ class Layout:
         key = (name, output_column_id)
         if key not in self._texts:
             objects = [_column_object(column, output_column_id) for column in order(self.columns)]
-            self._texts[key] = _go_json(objects, "\n    ")
+            self._texts[key] = go_json(objects, "\n    ")
         return self._texts[key]
 
     @cached_property
@@ -203,11 +201,11 @@ def schema_file_text(
     """The text of `shop/orders/meta/schema_<version>_<checksum>.json`; a database has table "" and no layout."""
     columns = layout.listed(output_column_id) if layout and layout.columns else "null"
     return f"""{{
-    "Table": {_go_string(table)},
-    "Schema": {_go_string(schema)},
+    "Table": {go_string(table)},
+    "Schema": {go_string(schema)},
     "Version": {SCHEMA_FILE_FORMAT},
     "TableVersion": {version},
-    "Query": {_go_string(query)},
+    "Query": {go_string(query)},
     "Type": {action},
     "TableColumns": {columns},
     "TableColumnsTotal": {len(layout.columns) if layout else 0}
@@ -224,8 +222,8 @@ def schema_checksum(schema: str, table: str, layout: Layout | None, output_colum
     columns = layout.listed_by_name(output_column_id) if layout else "[]"
     # TiCDC computes the checksum with version 0, although the file itself says 1.
     shape = f"""{{
-    "Table": {_go_string(table)},
-    "Schema": {_go_string(schema)},
+    "Table": {go_string(table)},
+    "Schema": {go_string(schema)},
     "Version": 0,
     "TableColumns": {columns},
     "TableColumnsTotal": {len(layout.columns) if layout else 0}
@@ -288,51 +286,3 @@ def _column(entry: Any) -> Column:
         if name != "default" and type(value) not in _FIELD_TYPES.get(name, (bool,)):
             raise ValueError(f"column field {name!r} cannot be {value!r}")
     return Column(**values | {"elems": tuple(values.get("elems", ()))})
-
-
-_GO_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
-_GO_ESCAPED = re.compile(r'["\\\x00-\x1f<>&\u2028\u2029\ud800-\udfff]')
-
-
-def _go_json(value: object, indent: str = "\n") -> str:
-    """The text of `json.MarshalIndent(value, "", "    ")`; a str may hold bad UTF-8 bytes as lone surrogates."""
-    deeper = indent + "    "
-    match value:
-        case dict() if value:
-            return (
-                "{"
-                + ",".join(f"{deeper}{_go_string(k)}: {_go_json(v, deeper)}" for k, v in value.items())
-                + indent
-                + "}"
-            )
-        case list() | tuple() if value:
-            return "[" + ",".join(deeper + _go_json(item, deeper) for item in value) + indent + "]"
-        case str():
-            return _go_string(value)
-        case float():
-            return _go_float(value)
-        case int() if not isinstance(value, bool):
-            return str(value)
-        case _:
-            return json.dumps(value)
-
-
-def _go_string(text: str) -> str:
-    return '"' + _GO_ESCAPED.sub(_go_escape, text) + '"'
-
-
-def _go_escape(match: re.Match[str]) -> str:
-    char = match[0]
-    if "\ud800" <= char <= "\udfff":
-        return "\\ufffd"
-    return _GO_ESCAPES.get(char) or f"\\u{ord(char):04x}"
-
-
-def _go_float(value: float) -> str:
-    """`100000` and `1e+21`: shortest digits, an exponent only outside 1e-6 .. 1e21."""
-    if not math.isfinite(value):
-        raise BadEvents(f"a column default cannot be {value}")
-    if value and not 1e-6 <= abs(value) < 1e21:
-        mantissa, exponent = repr(value).split("e")
-        return f"{mantissa}e{int(exponent):+d}"
-    return format(Decimal(repr(value)), "f").removesuffix(".0")

@@ -21,7 +21,7 @@ import pyarrow as pa
 from tidegate.errors import BadEvents
 from tidegate.events import DELETE, EVENTS, ROW_KINDS, UPDATE, tso
 from tidegate.format.encode.canal_json import CanalOptions, encode
-from tidegate.format.encode.values import FLOAT_BITS, float_texts
+from tidegate.format.encode.floats import FLOAT_BITS, float_texts
 from tidegate.format.tables import Column, Layout
 
 

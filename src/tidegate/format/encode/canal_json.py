@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents
 from tidegate.events import DELETE, INSERT, ROW_KINDS, UPDATE
+from tidegate.format.encode.floats import FLOAT_BITS, plain_float_texts
 from tidegate.format.encode.sql_types import Large, full_mysql_type, large_sql_type, mysql_type, sql_type
-from tidegate.format.encode.values import FLOAT_BITS, plain_float_texts
 from tidegate.format.pieces import (
     ABSENT,
     NULL,

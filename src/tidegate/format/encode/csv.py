@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.events import DELETE, INSERT, UPDATE
-from tidegate.format.encode.values import FLOAT_BITS, BadValue, enum_names, float_texts, set_names
+from tidegate.format.encode.elements import enum_names, set_names
+from tidegate.format.encode.floats import FLOAT_BITS, BadValue, float_texts
 from tidegate.format.pieces import (
     Flags,
     Numbers,

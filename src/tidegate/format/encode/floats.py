@@ -1,9 +1,7 @@
-"""Values that are written differently than events carry them: floats as Go prints them, enum and set by name.
+"""Floats as Go prints them; events carry them in any form. Enum and set values are in `elements.py`.
 
     float_texts        1e6 -> 1e+06      0.00001 -> 1e-05    3.140 -> 3.14     what Go's `%v` prints, so CSV
     plain_float_texts  1e6 -> 1000000    1e-7 -> 0.0000001   3.140 -> 3.14     never an exponent, so canal-json
-    enum_names         2 -> b            0 is not an element and is refused
-    set_names          5 -> a,c          0 is the empty text
 
 All functions work on whole Arrow arrays and keep NULL. Float digits are the shortest that read back as the same 32- or
 64-bit number. A text that is already in this form is recognised and kept. The others are printed by Arrow, which also
@@ -13,8 +11,6 @@ prints the shortest digits, and cut into pieces around the decimal point (`_Prin
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +31,6 @@ _POWERS = texts(*(f"e{exponent:+03d}" for exponent in _EXPONENTS))
 _LEADS = texts("", *("0." + "0" * count for count in range(-_EXPONENTS.start)))
 _TAILS = texts(".", *("0" * count for count in range(_EXPONENTS.stop)))
 _FLOAT_TEXT = re.compile(rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE)
-_WHOLE_NUMBER = re.compile(rb"0*[0-9]{1,20}")
 _INFINITE = re.compile(rb"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 FLOAT_BITS = {"float": 32, "double": 64}
@@ -77,14 +72,14 @@ def _parsed(values: pa.Array, bits: int) -> tuple[Floats, Flags]:
         found = values.cast(_TYPES[bits])
     except pa.ArrowInvalid as exc:
         raise _bad_float(values, bits) from exc
-    valid = _valid(values)
+    valid = valid_flags(values)
     numbers: Floats = pc.fill_null(found, 0).to_numpy(zero_copy_only=False).astype(np.float64)
     if not np.isfinite(numbers).all():
         _check_unbounded(values, numbers, bits)
     return numbers, valid
 
 
-def _valid(values: pa.Array) -> Flags:
+def valid_flags(values: pa.Array) -> Flags:
     if not values.null_count:
         return np.ones(len(values), np.bool_)
     valid: Flags = values.is_valid().to_numpy(zero_copy_only=False)
@@ -94,19 +89,19 @@ def _valid(values: pa.Array) -> Flags:
 def _bad_float(values: pa.Array, bits: int) -> BadEvents:
     texts = values.to_pylist()
     position = next(i for i, text in enumerate(texts) if text is not None and not _FLOAT_TEXT.fullmatch(text))
-    return BadValue(f"{_short(texts[position])} is not a {bits}-bit float", position)
+    return BadValue(f"{short(texts[position])} is not a {bits}-bit float", position)
 
 
 def _check_unbounded(values: pa.Array, numbers: Floats, bits: int) -> None:
     for position in np.flatnonzero(~np.isfinite(numbers)).tolist():
         text = values[position].as_py()
         if not _FLOAT_TEXT.fullmatch(text):
-            raise BadValue(f"{_short(text)} is not a {bits}-bit float", position)
+            raise BadValue(f"{short(text)} is not a {bits}-bit float", position)
         if np.isinf(numbers[position]) and not _INFINITE.fullmatch(text):
-            raise BadValue(f"{_short(text)} is beyond the largest {bits}-bit float", position)
+            raise BadValue(f"{short(text)} is beyond the largest {bits}-bit float", position)
 
 
-def _short(text: bytes) -> str:
+def short(text: bytes) -> str:
     return repr(text if len(text) <= 40 else text[:37] + b"...")[1:]
 
 
@@ -287,84 +282,3 @@ def _joined(pool: Pool, *pieces: Numbers) -> pa.Array:
     for i, piece in enumerate(pieces):
         placed[:, i] = piece
     return gather(placed, np.arange(len(placed) + 1), pool)
-
-
-# Enum and set -------------------------------------------------------------------------------------------------------
-
-
-def _element_texts(elems: Sequence[str]) -> pa.Array:
-    return pa.array([elem.encode("utf-8", "surrogateescape") for elem in elems], pa.binary())
-
-
-def enum_names(values: pa.Array, elems: Sequence[str]) -> pa.DictionaryArray:
-    """`b` for `2`. Refuses 0, which is MySQL's invalid value, and numbers above the count of elements."""
-    number, valid = _whole_numbers(values)
-    if (bad := valid & (number - np.uint64(1) >= len(elems))).any():  # unsigned: 0 - 1 is the largest number
-        position = int(np.argmax(bad))
-        raise BadValue(f"{number[position]} is not the number of an element; they are 1 to {len(elems)}", position)
-    place = pa.array(number.astype(np.int64) - 1, mask=~valid)
-    return pa.DictionaryArray.from_arrays(place, _element_texts(elems))
-
-
-def enum_numbers(names: pa.Array, elems: Sequence[str]) -> pa.Array:
-    """`2` for `b`: the inverse of `enum_names`."""
-    place = pc.index_in(names, _element_texts(elems))
-    bad = pc.and_(place.is_null(), names.is_valid())
-    if (position := pc.index(bad, True).as_py()) >= 0:
-        raise BadValue(f"{_short(names[position].as_py())} is not an element of the enum", position)
-    return pc.add(place, 1).cast(pa.string()).cast(pa.binary())
-
-
-def set_names(values: pa.Array, elems: Sequence[str]) -> pa.DictionaryArray:
-    """`a,c` for `5`. Each distinct mask is converted once."""
-    mask, valid = _whole_numbers(values)
-    if len(elems) < 64 and (bad := valid & (mask >> np.uint64(len(elems)) != 0)).any():
-        position = int(np.argmax(bad))
-        raise BadValue(f"the mask {mask[position]} has a bit beyond the {len(elems)} elements", position)
-    encoded = pa.array(mask, mask=~valid).dictionary_encode()
-    names = _element_texts(elems).to_pylist()
-    spelled = pa.array([_joined_names(one, names) for one in encoded.dictionary.to_pylist()], pa.binary())
-    return pa.DictionaryArray.from_arrays(encoded.indices, spelled)
-
-
-def _joined_names(mask: int, names: Sequence[bytes]) -> bytes:
-    return b",".join(name for bit, name in enumerate(names) if mask >> bit & 1)
-
-
-def set_numbers(names: pa.Array, elems: Sequence[str]) -> pa.Array:
-    """`5` for `a,c`: the inverse of `set_names`. Refuses elements that would make a text ambiguous."""
-    if any(not elem or "," in elem for elem in elems):
-        raise BadEvents("a set with an empty element, or one that holds a comma, cannot be read back from its names")
-    encoded = names.dictionary_encode()
-    bits = {name: 1 << bit for bit, name in enumerate(_element_texts(elems).to_pylist())}
-    masks = [_mask(text, bits) for text in encoded.dictionary.to_pylist()]
-    if -1 in masks:
-        position = pc.index(encoded.indices, masks.index(-1)).as_py()
-        raise BadValue(f"{_short(names[position].as_py())} is not a list of elements of the set", position)
-    return pa.array([b"%d" % mask for mask in masks], pa.binary()).take(encoded.indices)
-
-
-def _mask(text: bytes, bits: dict[bytes, int]) -> int:
-    """-1 for a text that `set_names` does not write: an unknown name, or names not in the order of the elements."""
-    found = [bits.get(name, 0) for name in text.split(b",")] if text else []
-    rising = all(one < other for one, other in pairwise([0, *found]))
-    return sum(found) if rising else -1
-
-
-def _whole_numbers(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Flags]:
-    """The numbers (0 for NULL), and which are not NULL."""
-    _, held = bytes_of(values)
-    if (held - np.uint8(ord("0")) > 9).any():  # Arrow would also accept `0x1f`
-        _check_whole_numbers(values)
-    try:
-        found = pc.fill_null(values.cast(pa.uint64()), 0).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid:
-        _check_whole_numbers(values)
-        raise
-    return found, _valid(values)
-
-
-def _check_whole_numbers(values: pa.Array) -> None:
-    for position, text in enumerate(values.to_pylist()):
-        if text is not None and not (_WHOLE_NUMBER.fullmatch(text) and int(text) < 1 << 64):
-            raise BadValue(f"{_short(text)} is not an unsigned 64-bit number", position)
