@@ -82,7 +82,7 @@ def _check_counts(rows: pa.RecordBatch, side: str, row: Numbers, found: Numbers,
     kind = rows.column("kind")[row[first]].as_py()
     raise BadEvents(
         f"{at(rows, row[first])}: the {kind} has {count} values in `{side}` but its layout has {wanted}; "
-        "the source must send the layout that matches its rows"
+        "the source must send the layout that fits its rows"
     )
 
 
