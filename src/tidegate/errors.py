@@ -4,19 +4,19 @@ TidegateError
 ├── UsageError            fix the command, an option, a URI or the input's shape      (exit code 2)
 │   ├── BadSetting        an option or URI is unknown or out of range
 │   └── BadEvents         the events break their contract: wrong schema, NULL name, wrong value (exit code 1)
-├── LandingError          something could not be put on storage
-│   ├── StoreUnavailable  may pass: the driver plans it again (retry = True)
-│   └── StoreRefused      will not pass by itself: rights, names; somebody must change something
-│       └── StoreConflict an object with other content stands where one was to be created
-├── SpoolError            the spool's directory is held by another changefeed or cannot be made
-│   └── SpoolLost         the spool is full or gone: a new start replays what it held (retry = True)
-├── VerifyError           what stands on storage is not what the source says
+├── LandingError          an object could not be written to storage
+│   ├── StoreUnavailable  temporary: the driver retries it (retry = True)
+│   └── StoreRefused      permanent until somebody changes something, such as rights or names
+│       └── StoreConflict an object with other content exists under the name of the one to create
+├── SpoolError            the spool's directory is used by another changefeed or cannot be created
+│   └── SpoolLost         the spool is full or gone: a restart reads its changes again (retry = True)
+├── VerifyError           storage does not hold what the source says
 └── BrokenInvariant       a bug in Tidegate: stop rather than guess
 """
 
 
 class TidegateError(Exception):
-    """Root of all errors raised on purpose; its text is one sentence for the user."""
+    """The root of all errors that Tidegate raises; the text is one sentence for the user."""
 
     retry = False
     exit_code = 1

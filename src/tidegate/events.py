@@ -1,8 +1,8 @@
 """The events DataFrame: what any source hands to Tidegate, one row per change event.
 
-`after` and `before` hold the text form of every value in column order; NULL is a null entry. An insert has `after`,
-a delete has `before`, an update has both. A `layout` row carries the column layout's JSON in `ddl`, a `resolved` row
-only its `commit_ts`. A timestamp (TSO) is `milliseconds << 18 | logical`.
+`after` and `before` hold every value as text, in column order; NULL is a null entry. An insert has `after`, a delete
+has `before`, an update has both. A `layout` row has the JSON of a column layout in `ddl`, a `resolved` row has only its
+`commit_ts`. A timestamp (TSO) is `milliseconds << 18 | logical`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVENTS = pa.schema(
     ]
 )
 
-# The same schema in Spark's words, for DataFrames of other sources.
+# The same schema in Spark's syntax, for DataFrames of other sources.
 EVENTS_DDL = (
     "kind string, schema_name string, table_name string, table_id bigint, logical_table_id bigint, schema_id bigint, "
     "table_version bigint, start_ts bigint, commit_ts bigint, seq bigint, layout bigint, "
@@ -51,7 +51,7 @@ def tso(milliseconds: int, logical: int = 0) -> int:
 
 
 def physical_ms(ts: int) -> int:
-    """The wall-clock part of a timestamp; undoes `tso` but for the logical part."""
+    """The wall-clock part of a timestamp: the inverse of `tso`, without the logical part."""
     return ts >> _LOGICAL_BITS
 
 

@@ -483,7 +483,7 @@ def test_every_row_may_have_a_table_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("bad", "sentence"),
     [
-        (insert(b"1"), "test.t, commit-ts 1: the insert has 1 values in `after` and its layout wants 2"),
+        (insert(b"1"), "test.t, commit-ts 1: the insert has 1 values in `after` but its layout has 2"),
         (event("update", [b"1", b"2"]), "the update has no values in `before`"),
         (event("delete", [b"1", b"2"]), "the delete has no values in `before`"),
         (event("resolved", None), "'resolved'"),

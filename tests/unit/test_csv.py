@@ -354,7 +354,7 @@ def test_a_column_selector_hides_values_in_every_line_and_in_the_header() -> Non
 def test_a_line_of_selected_columns_reads_back() -> None:
     data = b'"I","t","test",433305438660591626,1,"visible-value"\n'
     assert decode(data, SECRET, LF_TS, (0, 1))[0].values == (b"1", b"visible-value")
-    with pytest.raises(BadEvents, match="no line of 3 columns"):
+    with pytest.raises(BadEvents, match="not a line of 3 columns"):
         decode(data, SECRET, LF_TS)
 
 
@@ -423,12 +423,12 @@ def test_a_column_without_anything_special_is_shown_as_it_is_among_columns_that_
 @pytest.mark.parametrize(
     ("bad", "sentence"),
     [
-        (insert(b"1"), f"test.t, commit-ts {TS}: the insert has 1 values in `after` and its layout wants 2"),
+        (insert(b"1"), f"test.t, commit-ts {TS}: the insert has 1 values in `after` but its layout has 2"),
         (
             insert(b"1", b"2", b"3"),
-            f"test.t, commit-ts {TS}: the insert has 3 values in `after` and its layout wants 2",
+            f"test.t, commit-ts {TS}: the insert has 3 values in `after` but its layout has 2",
         ),
-        (event("insert", None), f"test.t, commit-ts {TS}: the insert has no values in `after` and its layout wants 2"),
+        (event("insert", None), f"test.t, commit-ts {TS}: the insert has no values in `after` but its layout has 2"),
         (event("update", None, [b"1", b"2"]), "the update has no values in `after`"),
         (event("delete", [b"1", b"2"]), "the delete has no values in `before`"),
         (delete(b"1"), "the delete has 1 values in `before`"),
@@ -472,13 +472,13 @@ def test_an_event_that_is_no_row_is_refused() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "sentence"),
     [
-        ("enum", b"0", "0 is the number of no element; there are 1 to 5"),
-        ("enum", b"6", "6 is the number of no element"),
-        ("enum", b"b", "'b' is no unsigned 64-bit number"),
+        ("enum", b"0", "0 is not the number of an element; they are 1 to 5"),
+        ("enum", b"6", "6 is not the number of an element"),
+        ("enum", b"b", "'b' is not an unsigned 64-bit number"),
         ("set", b"16", "the mask 16 has a bit beyond the 4 elements"),
-        ("set", b"-1", "'-1' is no unsigned 64-bit number"),
+        ("set", b"-1", "'-1' is not an unsigned 64-bit number"),
         ("double", b"1e400", "'1e400' is beyond the largest 64-bit float"),
-        ("float", b"x", "'x' is no 32-bit float"),
+        ("float", b"x", "'x' is not a 32-bit float"),
     ],
 )
 def test_a_value_that_its_column_cannot_have_is_named(kind: str, value: bytes, sentence: str) -> None:
@@ -551,7 +551,7 @@ def test_what_is_no_line_of_the_layout_is_refused(data: bytes) -> None:
 
 
 def test_a_refusal_says_which_line() -> None:
-    with pytest.raises(BadEvents, match="line 3, at byte 17, is no line of 1 columns"):
+    with pytest.raises(BadEvents, match="line 3, at byte 17, is not a line of 1 columns"):
         decode(b"I,t,s,1\nI,t,s,22\nbroken\n", layout("int"), replace(LF, quote=""))
 
 
@@ -571,18 +571,18 @@ def test_a_file_must_begin_with_its_header() -> None:
 @pytest.mark.parametrize(
     ("kind", "field", "sentence"),
     [
-        ("binary text", b'"a"', "'c0' is no base64 text"),
-        ("binary text", b'"aGV="', "is no base64 text as it is written"),
+        ("binary text", b'"a"', "'c0' is not base64 text"),
+        ("binary text", b'"aGV="', "is not base64 text as encoding writes it"),
         ("double", b"3.140", "b'3.140' is not the shortest form"),
         ("double", b"1000000", "b'1000000' is not the shortest form"),
         ("double", b"1e+400", "beyond the largest"),
-        ("double", b"e", "is no 64-bit float"),
-        ("int", b"1.5", "no line of 1 columns"),
-        ("int", b"", "no line of 1 columns"),
-        ("enum", b'"e"', "is no element of the enum"),
-        ("set", b'"y,x"', "is no list of elements"),
-        ("set", b'"x,x"', "is no list of elements"),
-        ("set", b'"x,"', "is no list of elements"),
+        ("double", b"e", "is not a 64-bit float"),
+        ("int", b"1.5", "not a line of 1 columns"),
+        ("int", b"", "not a line of 1 columns"),
+        ("enum", b'"e"', "is not an element of the enum"),
+        ("set", b'"y,x"', "is not a list of elements"),
+        ("set", b'"x,x"', "is not a list of elements"),
+        ("set", b'"x,"', "is not a list of elements"),
     ],
 )
 def test_a_value_that_encoding_never_writes_is_refused(kind: str, field: bytes, sentence: str) -> None:

@@ -279,7 +279,7 @@ def test_routes_of_one_schema_must_agree_on_the_schema_s_own_target() -> None:
 
 @pytest.mark.parametrize("text", ["{db}", "{", "}", "a{schema", "{{schema}}", "{Schema}"])
 def test_a_target_has_no_other_placeholders(text: str) -> None:
-    with pytest.raises(BadSetting, match=r"only \{schema\} and \{table\} may stand in braces"):
+    with pytest.raises(BadSetting, match=r"only \{schema\} and \{table\} may be in braces"):
         Route(("*.*",), target_table=text)
 
 

@@ -213,7 +213,7 @@ def test_a_key_at_the_wrong_place_of_the_config_file_is_shown_the_right_one() ->
 
 
 def test_a_key_given_twice_is_refused_also_by_its_alias() -> None:
-    assert "'file-size' stands twice" in refusal(SINK + "?file-size=1MiB&file-size=2MiB")
+    assert "'file-size' is given twice" in refusal(SINK + "?file-size=1MiB&file-size=2MiB")
     assert "are the same option" in refusal(SINK + "?spool.dir=/a&spool-base-dir=/a")
 
 
@@ -239,7 +239,7 @@ def test_a_query_part_without_a_value_is_refused() -> None:
         ("flush-interval=", "flush_interval_s", 5.0, "changes nothing"),
         ("flush-concurrency=0", "flush_concurrency", 1, "is outside 1..512 and becomes 1"),
         ("flush-concurrency=513", "flush_concurrency", 1, "is outside 1..512 and becomes 1"),
-        ("file-expiration-days=-1", "file_expiration_days", 0, "is negative and keeps files for ever"),
+        ("file-expiration-days=-1", "file_expiration_days", 0, "is negative and keeps files forever"),
         ("csv.output-handle-key=true", "csv", CsvOptions(), "csv.output-handle-key in the sink URI has no effect"),
         ("transaction-atomicity=table", "transaction_atomicity", "table", "may still be split over files"),
     ],
@@ -753,7 +753,7 @@ def test_an_unknown_key_of_the_config_file_names_the_nearest(place: str, nearest
         (
             "sink.dispatchers",
             [{"matcher": ["a.*"], "target-table": "{db}"}],
-            "entry 1 has the target-table '{db}'; only {schema} and {table} may stand in braces (in the config file)",
+            "entry 1 has the target-table '{db}'; only {schema} and {table} may be in braces (in the config file)",
         ),
         ("sink.dispatchers", [{"matcher": ["a.*"], "target-tabel": "x"}], "did you mean 'target-table'?"),
     ],

@@ -80,7 +80,7 @@ def test_the_bucket_and_the_prefix_are_read_back() -> None:
         ("s3://hunter2@lake/p", "has a user or password before the bucket"),
         ("azblob://me:hunter2@lake", "give keys as options (account-key or sas-token)"),
         ("s3://minio:9000/lake", "is a host and port: write s3://bucket/prefix?endpoint=http://minio:9000"),
-        ("s3://la ke/p", "'la ke' in the sink URI is no name of a bucket"),
+        ("s3://la ke/p", "'la ke' in the sink URI is not a name of a bucket"),
         ("s3://lake/a//b", "has an empty level, '.' or '..'"),
         ("s3://lake/a/../b", "has an empty level, '.' or '..'"),
         ("s3://lake/p#1", "write it as %23"),
@@ -104,8 +104,8 @@ def test_keys_may_be_written_with_either_dash(scheme: str) -> None:
 
 
 def test_a_key_in_both_spellings_is_there_twice() -> None:
-    assert "'region' stands twice" in refusal("s3://lake?region=a&region=b")
-    assert "'access-key' stands twice" in refusal("s3://lake?access-key=hunter2&access_key=hunter2")
+    assert "'region' is given twice" in refusal("s3://lake?region=a&region=b")
+    assert "'access-key' is given twice" in refusal("s3://lake?access-key=hunter2&access_key=hunter2")
 
 
 def test_a_plus_that_was_not_escaped_is_a_plus() -> None:

@@ -11,15 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
-from tidegate.format.encode.values import (
-    BadValue,
-    enum_names,
-    enum_numbers,
-    float_texts,
-    plain_float_texts,
-    set_names,
-    set_numbers,
-)
+from tidegate.format.encode.elements import enum_names, enum_numbers, set_names, set_numbers
+from tidegate.format.encode.floats import BadValue, float_texts, plain_float_texts
 
 WIDTHS = {32: np.float32, 64: np.float64}
 
@@ -110,7 +103,7 @@ def test_null_stays_null_among_numbers_of_every_kind() -> None:
 @pytest.mark.parametrize("bits", WIDTHS)
 def test_a_text_that_is_no_number_is_refused_with_its_place(text: bytes, bits: int) -> None:
     for spelled in (float_texts, plain_float_texts):
-        with pytest.raises(BadValue, match=f"is no {bits}-bit float") as caught:
+        with pytest.raises(BadValue, match=f"is not a {bits}-bit float") as caught:
             spelled(binary(b"1", None, text), bits)
         assert caught.value.position == 2
         assert isinstance(caught.value, BadEvents)

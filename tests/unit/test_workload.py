@@ -348,7 +348,7 @@ def test_batches_are_bounded_and_end_at_transactions() -> None:
         ("workload://sysbench?skew=-1", "skew='-1'"),
         ("workload://sysbench?epoch=soon", "epoch='soon' is not a time"),
         ("workload://sysbench?prepare=no", "prepare='no' is not true or false"),
-        ("workload://sysbench?rows=5&rows=6", "'rows' stands twice"),
+        ("workload://sysbench?rows=5&rows=6", "'rows' is given twice"),
         ("workload://sysbench?rows=1&mix=0:1:1", "needs rows=2"),
         ("workload://sysbench?rate=1&neighbour=every:1s", "neighbour='every:1s' is not a neighbour such as txn-rows:"),
         ("workload://sysbench?rate=1&neighbour=txn-rows:0,every:1s", "'0' must be a whole number from 1"),

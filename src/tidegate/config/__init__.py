@@ -1,1 +1,1 @@
-"""Sink URI, TOML file and options become frozen values with units; option text is read here and nowhere else."""
+"""Turns the sink URI, the TOML file and options into frozen values with units. No other room reads option text."""

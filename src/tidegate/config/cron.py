@@ -1,8 +1,9 @@
-"""Cron text as TiCDC takes it for `file-cleanup-cron-spec`: checked, in one form of six fields, and its next moment.
+"""Cron text as TiCDC accepts it for `file-cleanup-cron-spec`: check it, write it as six fields, find the next moment.
 
-second, minute, hour, day of month, month, day of week; the last may be left out. A field is a list of `*`, `?`, `7`,
-`1-5`, `mon-fri`, each with an optional step, as in `*/10`; `5/15` is `5-59/15`. Names such as `@daily` stand for six
-fields. Where both days are given a moment needs only one of them, as in every cron; a `*` or `?` gives none.
+The fields are second, minute, hour, day of month, month, day of week. The last one is optional. A field is a list of
+`*`, `?`, `7`, `1-5`, `mon-fri`, each with an optional step, as in `*/10`; `5/15` means `5-59/15`. Names such as
+`@daily` are short for six fields. If both days are given, a moment must match only one of them, as in every cron. A
+field `*` or `?` does not count as given.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _FIELDS = (
 _NAMED = {"@hourly": "0 0 * * * *", "@daily": "0 0 0 * * *", "@midnight": "0 0 0 * * *", "@weekly": "0 0 0 * * 0"}
 _NAMED |= {"@monthly": "0 0 0 1 * *", "@yearly": "0 0 0 1 1 *", "@annually": "0 0 0 1 1 *"}
 _PART = re.compile(r"(?:[*?]|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<step>[1-9][0-9]*))?", re.ASCII)
-_MOST_DAYS = 366 * 9  # 29 February may be eight years away; what does not come by then never comes
+_MOST_DAYS = 366 * 9  # 29 February may be eight years away; a date not found within nine years does not exist
 
 
 def six_fields(text: str) -> str:
-    """`six_fields("@daily")` is "0 0 0 * * *"; what is no cron text is refused with the field that is wrong."""
+    """`six_fields("@daily")` is "0 0 0 * * *". A text that is not a cron spec is refused, naming the wrong field."""
     found = _NAMED.get(text.strip().lower(), text).split()
     found += ["*"] * (len(found) == 5)
     if len(found) != 6:
@@ -57,7 +58,7 @@ def _number(end: str, low: int, words: tuple[str, ...]) -> int:
 
 
 def next_after(spec: str, moment: datetime) -> datetime | None:
-    """The first moment after this one, in the same clock; None if it never comes, as on 30 February.
+    """The first matching moment after `moment`, in the same time zone; None if there is none, as on 30 February.
 
     `next_after("0 0 2 * * *", datetime(2026, 1, 31, 2))` is 2026-02-01 02:00:00.
     """
@@ -97,5 +98,5 @@ def _numbers(field: str, low: int, high: int, words: tuple[str, ...]) -> list[in
 
 
 def _is_any(field: str) -> bool:
-    """Whether one part of the field is a bare `*` or `?`; `*/2` is a choice."""
+    """Whether one part of the field is `*` or `?` without a step; `*/2` restricts, so it does not count."""
     return any(part in ("*", "?", "*/1", "?/1") for part in field.split(","))

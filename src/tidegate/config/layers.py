@@ -1,7 +1,8 @@
-"""What each place says about options, and which place wins: config file < sink URI < options.
+"""The options of each place, and which place wins: config file < sink URI < options.
 
-A layer holds the values of one place, not yet read. `merged` reads every value, also one that a later layer overrules,
-and keeps TiCDC's merge: zero and false in the sink URI leave a config file's value as it is.
+A layer holds the values of one place, still unread. `merged` reads every value, even one that a later layer replaces,
+so that a bad value is always reported. It follows TiCDC's merge rule: zero and false in the sink URI do not replace a
+value of the config file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _CONFIG, _URI, _OPTIONS = "the config file", "the sink URI", "the options"
 
 @dataclass
 class Layer:
-    """(key as the user wrote it, key in OPTIONS, value) of one place, the keys that do not apply, and remarks."""
+    """One place: (key as the user wrote it, key in OPTIONS, value) for each option, keys that do not apply, notes."""
 
     origin: str
     said: list[tuple[str, str, object]] = field(default_factory=list)
@@ -28,7 +29,7 @@ class Layer:
 
 
 def merged(layers: Iterable[Layer]) -> tuple[dict[str, Any], list[str]]:
-    """Field values of all layers, the later one winning, and the notes of the winners."""
+    """The field values of all layers, where a later layer wins, and the notes about the values that won."""
     chosen: dict[str, Any] = {}
     notes: dict[str, str] = {}
     remarks: list[str] = []
@@ -97,7 +98,7 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, o
 
 
 def _idle_inside(place: str, option: Option, value: object) -> list[str]:
-    """Keys in an array of tables that do not apply, as `sink.dispatchers.topic`."""
+    """Keys inside an array of tables that do not apply, such as `sink.dispatchers.topic`."""
     entries = [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
     return [f"{place}.{key}" for entry in entries for key in entry if key in getattr(option.read, "idle", ())]
 
@@ -119,7 +120,7 @@ def _integrity(value: object) -> list[str]:
 
 
 def uri_layer(query: Mapping[str, object], store_keys: Collection[str] = ()) -> Layer:
-    """`store_keys` are those of the store, read elsewhere; they may be what an unknown key means."""
+    """The options of the sink URI. `store_keys` are read elsewhere; they are known here to correct a misspelled key."""
     layer = Layer(_URI)
     for name, value in query.items():
         if name in OPTIONS:
@@ -151,6 +152,6 @@ def override_layer(overrides: Mapping[str, Any]) -> Layer:
 
 
 def _unknown(name: str, known: Collection[str], origin: str, also: Collection[str]) -> BadSetting:
-    """`also` are keys that may be meant, but are nothing to choose."""
+    """`also` are keys that a misspelled key may mean, but that are not listed as options."""
     hint = nearest(name, [*known, *also])
     return BadSetting(f"unknown option {name!r} in {origin}; {hint}known: {', '.join(sorted(known))}")

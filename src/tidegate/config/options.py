@@ -49,8 +49,8 @@ KIB, MIB = 1 << 10, 1 << 20
 class Option:
     """One key: its place in the config file, the field it fills, how it is read and shown.
 
-    `yields` are texts that in the sink URI leave a config file's value as it is, which is TiCDC's merge. `loud` says
-    that a sink URI which overrules the config file is noted. `only` is the protocol that the option is about.
+    `yields` are texts that do not replace a value of the config file when they come from the sink URI (TiCDC's merge
+    rule). `loud` adds a note when the sink URI wins over the config file. `only` is the one protocol that uses it.
     """
 
     place: str
@@ -65,7 +65,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Switch:
-    """A key that is true or false and fills nothing: true is refused for a reason, or noted."""
+    """A key that is true or false and fills no field: true is refused with a reason, or noted."""
 
     place: str
     refused: str = ""
@@ -91,7 +91,7 @@ def _changefeed_id(value: object) -> str:
 
 def _expiration_days(value: object) -> Any:
     found = whole(value)
-    return found if found >= 0 else Adjusted(0, "is negative and keeps files for ever, as 0 does")
+    return found if found >= 0 else Adjusted(0, "is negative and keeps files forever, as 0 does")
 
 
 def _cron(value: object) -> str:
@@ -127,7 +127,7 @@ _event_filters = Entries(
 _routes = Entries(Route, idle=("dispatcher", "partition", "index", "columns", "topic"))
 _false = ("false", "0")
 _STORAGE = "sink.cloud-storage-config."
-_CODEC = "sink.kafka-config.codec-config."  # TiCDC reads its storage encoders' switches there too
+_CODEC = "sink.kafka-config.codec-config."  # TiCDC also reads the switches of its storage encoders from here
 
 
 def _storage(key: str, *rest: Any, **more: Any) -> Option:
@@ -250,7 +250,7 @@ IDLE_IN_URI = (
 
 
 def idle_name(place: str) -> str | None:
-    """What the warning calls a key that does not apply: `[sink.kafka-config]`, `memory-quota`; None for other keys."""
+    """How a note names a key that does not apply: `[sink.kafka-config]`, `memory-quota`; None for other keys."""
     if place in IDLE:
         return place
     section = next((key for key in IDLE if key.endswith(".") and place.startswith(key)), None)

@@ -1,12 +1,12 @@
-"""Sink URI + TOML -> frozen Settings; option text is read here and nowhere else.
+"""Sink URI and TOML become frozen Settings. Option text is read here once and nowhere else.
 
-Defaults < config file < sink URI < options (command line, Python). Every text is read once, here, in every layer, also
-where a later layer wins. What is unknown or out of range is refused with a sentence that names the key, where it came
-from and what is allowed. TiCDC's own keys alone keep TiCDC's rules: some are clamped, and `Settings.notes` says so;
-those that do not concern a storage sink are named in one note.
+Later places win: defaults < config file < sink URI < options (command line, Python). Every text of every place is
+read, even if a later place wins. A key or value that is unknown or out of range is refused; the sentence names the
+key, where it came from and what is allowed. Only TiCDC's own keys follow TiCDC's rules: some values are clamped, and
+`Settings.notes` says so. Keys of TiCDC that do not apply to a storage sink are listed in one note.
 
 An option has one key. The sink URI and the options use the key (`file-size`, `spool.type`; Python also `file_size`,
-`spool_type`), the config file uses its place (`[sink.cloud-storage-config] file-size`, `[spool] type`).
+`spool_type`). The config file uses its place (`[sink.cloud-storage-config] file-size`, `[spool] type`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class Settings:
-    """All that can be chosen for one changefeed; `sink_uri` is without options, as in `file:///data/out`."""
+    """Everything a user can choose for one changefeed; `sink_uri` has no options left, as in `file:///data/out`."""
 
     sink_uri: str
     scheme: str
@@ -97,22 +97,22 @@ class Settings:
 
     @property
     def encoding(self) -> CsvOptions | CanalOptions:
-        """How rows are written, for `format.protocol`."""
+        """How rows are written, for `format.encode.protocol`."""
         return self.csv if self.protocol == "csv" else self.canal
 
     @property
     def ordering(self) -> str:
-        """Split tables are encoded over the sequence, so that one of them uses all cores."""
+        """Split tables always use `global` ordering, so that one of them is encoded on all cores."""
         return "global" if self.across_nodes else self.encoder_ordering
 
     @property
     def spans(self) -> int:
-        """How many dispatchers a table that can be split has."""
+        """The number of dispatchers of a table that can be split."""
         return self.split_spans if self.across_nodes else 1
 
     @property
     def paths(self) -> PathOptions:
-        """How paths are built and read back."""
+        """How paths are built and parsed."""
         return PathOptions(
             date_separator=self.date_separator,
             index_digits=self.index_digits,
@@ -180,7 +180,7 @@ def _rules(chosen: Mapping[str, Any], case_sensitive: bool) -> Rules:
     )
 
 
-# Rules between options; those of CSV are kept by `CsvOptions` itself, for every protocol, as in TiCDC.
+# Rules between options. `CsvOptions` checks those of CSV itself, for every protocol, as TiCDC does.
 
 
 def _check(settings: Settings) -> None:
@@ -194,8 +194,8 @@ def _check(settings: Settings) -> None:
     if settings.across_nodes and not has_ts:
         key = "csv.include-commit-ts" if settings.protocol == "csv" else "enable-tidb-extension"
         raise BadSetting(
-            f"enable-table-across-nodes needs {key} = true: without the commit-ts in its rows nobody could put the "
-            "files of a table's dispatchers into order"
+            f"enable-table-across-nodes needs {key} = true: without the commit-ts in its rows no reader could bring "
+            "the files of a table's dispatchers into order"
         )
     if settings.canal.delete_only_handle_key:
         if settings.protocol == "csv":
@@ -209,7 +209,7 @@ def _check(settings: Settings) -> None:
 
 
 def _remarks(settings: Settings) -> Iterator[str]:
-    """What is allowed and may surprise."""
+    """Notes about combinations that are allowed and may surprise."""
     if settings.protocol == "csv":
         for key, option in OPTIONS.items():
             if option.only == "canal-json" and getattr(settings.canal, option.field.removeprefix("canal.")):
@@ -219,7 +219,7 @@ def _remarks(settings: Settings) -> Iterator[str]:
     if settings.file_expiration_days and settings.date_separator != "day":
         yield "file-expiration-days has no effect unless date-separator is day"
     if settings.across_nodes and settings.output_raw_change_event:
-        yield "output-raw-change-event: updates of a key are split all the same, for their rows are in two spans"
+        yield "output-raw-change-event: updates of a key are still split, because their rows are in two spans"
     if settings.transaction_atomicity == "table":
         yield "transaction-atomicity table: a transaction larger than file-size may still be split over files"
 
@@ -241,7 +241,7 @@ _SHAPING = (
 
 
 def shape(settings: Settings) -> dict[str, str]:
-    """The options that shape paths and bytes: what a reader of one prefix may expect never to change."""
+    """The options that shape paths and bytes. They never change within one prefix, because its readers rely on them."""
     return {
         key: value for key, value in effective(settings) if key in _SHAPING or (key in OPTIONS and OPTIONS[key].only)
     }
@@ -252,5 +252,5 @@ def _value(settings: Settings, name: str) -> Any:
     if group != "rules":
         return getattr(getattr(settings, group) if group else settings, rest)
     rule = getattr(settings.rules, rest)
-    # A rule holds its texts in its first field; the transactions to leave out are plain numbers.
+    # A rule keeps its texts in its first field; ignored transactions are plain numbers.
     return sorted(rule) if isinstance(rule, frozenset) else getattr(rule, fields(rule)[0].name)

@@ -1,4 +1,4 @@
-"""The sink URI: its parts, the changefeed id that follows from it, and how it is shown to people."""
+"""The sink URI: its parts, the changefeed id made from it, and how it is printed without secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.storage.access import NO_ACCESS, REMOTE, Access
 
 SCHEMES = ("file", "s3", "gs", "gcs", "azblob", "azure", "noop")
 _KEYS_OF = {"s3": "access-key, secret-access-key", "gs": "credentials-file", "azblob": "account-key or sas-token"}
-_SPELLED = {"gcs": "gs", "azure": "azblob"}  # one place has one URI, however it is spelled
+_SPELLED = {"gcs": "gs", "azure": "azblob"}  # two spellings of one store become one URI
 
 
 def split_sink_uri(sink_uri: str) -> tuple[str, str, dict[str, str]]:
@@ -44,7 +44,7 @@ def _known_scheme(plain: str) -> str:
 
 
 def _bucket_and_prefix(rest: str, scheme: str) -> str:
-    """The part after `s3:` in one spelling."""
+    """The part after `s3:`, always spelled the same way."""
     bucket, _, prefix = rest.removeprefix("//").partition("/")
     place = "container" if scheme == "azblob" else "bucket"
     if "@" in bucket or (":" in bucket and not re.fullmatch(r"[^:]+:\d+", bucket)):
@@ -59,7 +59,9 @@ def _bucket_and_prefix(rest: str, scheme: str) -> str:
             f"{bucket!r} in the sink URI is a host and port: write {scheme}://{place}/prefix?endpoint=http://{bucket}"
         )
     if not re.fullmatch(r"[A-Za-z0-9$][A-Za-z0-9._-]*", bucket):
-        raise BadSetting(f"{bucket!r} in the sink URI is no name of a {place}: only letters, digits, '.', '_' and '-'")
+        raise BadSetting(
+            f"{bucket!r} in the sink URI is not a name of a {place}: use only letters, digits, '.', '_' and '-'"
+        )
     levels = unquote(prefix).strip("/").split("/")
     if levels != [""] and not {"", ".", ".."}.isdisjoint(levels):
         raise BadSetting(
@@ -69,7 +71,7 @@ def _bucket_and_prefix(rest: str, scheme: str) -> str:
 
 
 def _absolute_path(rest: str) -> str:
-    """The path after `file:` in one spelling, so that equal directories give equal changefeed ids."""
+    """The path after `file:`, always spelled the same way, so that equal directories give equal changefeed ids."""
     path = rest.removeprefix("//")
     path = path.removeprefix("localhost") if path.startswith("localhost/") else path
     if not path.strip("/"):
@@ -89,7 +91,7 @@ def _query_options(query: str) -> dict[str, str]:
             raise BadSetting(f"{unquote(name)!r} in the sink URI must be written {unquote(name)}=VALUE")
         [(name, value)] = parse_qsl(piece, keep_blank_values=True)
         if name in found:
-            raise BadSetting(f"option {name!r} stands twice in the sink URI: keep one")
+            raise BadSetting(f"option {name!r} is given twice in the sink URI: keep one")
         found[name] = value
     return found
 
@@ -97,20 +99,20 @@ def _query_options(query: str) -> dict[str, str]:
 def changefeed_id(sink_uri: str, access: Access = NO_ACCESS) -> str:
     """Readable, and different for different sinks: `changefeed_id("file:///data/out")` is "file-data-out-42a75c73".
 
-    Buckets of one name at two endpoints or in two accounts are two sinks. No secret counts.
+    Buckets of the same name at two endpoints or in two accounts are two sinks. Secrets do not change the id.
     """
     readable = re.sub(r"[^A-Za-z0-9]+", "-", unquote(sink_uri)).strip("-")[-40:].strip("-")
     place = " ".join(filter(None, [sink_uri, access.get("endpoint"), access.get("account-name")]))
     return f"{readable}-{hashlib.blake2b(place.encode(), digest_size=4).hexdigest()}"
 
 
-# Among them are access-key, secret-access-key, session-token, account-key, sas-token (and the sig of one that was not
+# Matches access-key, secret-access-key, session-token, account-key, sas-token (and the `sig` of a token that was not
 # escaped), encryption-key, sse-kms-key-id, credentials-file and external-id of the object stores.
 _SECRET = re.compile(r"key|secret|token|passw|pwd|sas|credential|sig(nature)?$|external.?id", re.IGNORECASE)
 
 
 def redacted(uri: str) -> str:
-    """The URI for people: a password and all option values that may be secret are `***`."""
+    """The URI as it may be printed: a password and all option values that may be secret become `***`."""
     plain, mark, query = uri.partition("?")
     hidden = re.sub(r"(://[^/@:]*):.*@", r"\1:***@", plain)
     return hidden + mark + "&".join(_redacted_piece(piece) for piece in query.split("&"))

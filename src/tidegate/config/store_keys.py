@@ -1,8 +1,7 @@
-"""The keys of the sink URI that say how a remote store is reached: those of TiCDC (BR's external storage).
+"""The keys of the sink URI that say how a remote store is reached. They are TiCDC's (BR's external storage).
 
-A key may be written with '-' or '_'. What the object store client supports takes effect; a key that it cannot honour is
-refused with the reason if leaving it out would surprise. Values may be secret: no message repeats one unless its key
-says `shown`.
+A key may be written with '-' or '_'. A key that the object store client does not support is refused with the reason
+if ignoring it would surprise. Values may be secret: no message repeats a value unless its key has `shown`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def _any(value: str) -> str:
 
 
 def _base64(value: str) -> str:
-    """A '+' that was not escaped has become a space, which no key holds."""
+    """Parsing the URI turns a '+' that was not escaped into a space. No key contains a space, so it is undone."""
     return value.replace(" ", "+")
 
 
@@ -46,7 +45,7 @@ def _sse(value: str) -> str:
 
 @dataclass(frozen=True)
 class StoreKey:
-    """How a key is read, whether its value may be shown, and why it is refused if it is."""
+    """How a key is read, whether its value may be printed, and the reason if the key is refused."""
 
     read: Callable[[str], str] = _any
     shown: bool = False
@@ -105,7 +104,7 @@ def read_access(scheme: str, query: Mapping[str, str]) -> tuple[Access, dict[str
             rest[name] = value
             continue
         if key in found:
-            raise BadSetting(f"option {key!r} stands twice in the sink URI: keep one")
+            raise BadSetting(f"option {key!r} is given twice in the sink URI: keep one")
         if value:
             found[key] = _read(name, known[key], value)
     if "sas-token" in found and "sig" in rest:
@@ -124,7 +123,7 @@ def _read(name: str, key: StoreKey, value: str) -> str:
 
 
 def _checked(scheme: str, found: dict[str, str]) -> list[str]:
-    """What the keys say together; how requests name the bucket is decided here, as TiCDC does."""
+    """Check rules between keys. Also decides, as TiCDC does, whether requests name the bucket in the path or host."""
     if scheme == "s3":
         if ("access-key" in found) != ("secret-access-key" in found):
             raise BadSetting("access-key and secret-access-key in the sink URI go together: give both, or none")
@@ -150,7 +149,7 @@ _CREDENTIALS = ("access-key", "account-key", "sas-token", "credentials-file")
 
 
 def shown_access(scheme: str, access: Access) -> list[tuple[str, str]]:
-    """What may be shown of it, and where the credentials come from."""
+    """The keys whose values may be printed, and where the credentials come from."""
     if scheme not in STORE_KEYS:
         return []
     shown = [(key, value) for key, value in access.keys if STORE_KEYS[scheme][key].shown]

@@ -1,7 +1,7 @@
-"""Option text to values and back: readers take what a URI, TOML or Python gives, printers show what readers take.
+"""Option text to values and back. Readers accept what a URI, TOML or Python gives; printers print what readers accept.
 
-A reader's refusal is the rest of a sentence that begins with the option's key: "must be greater than 0, not -1". A
-value that TiCDC's own rules change comes back as `Adjusted`, with the reason.
+When a reader refuses a value, its message is the end of a sentence that begins with the option's key: "must be greater
+than 0, not -1". A value that TiCDC's rules change is returned as `Adjusted`, with the reason.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BOOLS = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": F
 
 
 def duration_s(value: object) -> float:
-    """`duration_s("1m30s")` is 90.0. A number without a unit is refused, but for "0"."""
+    """`duration_s("1m30s")` is 90.0. A number without a unit is refused, except "0"."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise BadSetting(f"must be a duration such as 5s, 200ms or 1m30s, not {value!r}")
@@ -85,7 +85,7 @@ def text(value: object) -> str:
 
 
 def one_of(*allowed: str, refused: Mapping[str, str] | None = None) -> Reader:
-    """Takes one of the words as they are; `refused` gives the reason for words that a user may well expect to work."""
+    """Accepts exactly these words; `refused` gives the reason for other words that a user may expect to work."""
 
     def read(value: object) -> str:
         if isinstance(value, str) and value in allowed:
@@ -115,7 +115,7 @@ def clamped(read: Reader, low: Any, high: Any, show: Callable[[Any], str]) -> Re
 
 
 def within(low: int, high: int, otherwise: int) -> Reader:
-    """A whole number that falls back to `otherwise` outside of its range, which is how TiCDC treats some keys."""
+    """A whole number. Outside its range it becomes `otherwise`, which is how TiCDC treats some keys."""
 
     def read_within(value: object) -> Any:
         found = whole(value)
@@ -152,7 +152,7 @@ def absolute_dir(value: object) -> str:
     return text(value)
 
 
-# Lists and arrays of tables. The sink URI and the command line write them as JSON, as the start-up print shows them.
+# Lists and arrays of tables. In the sink URI and on the command line they are JSON, as `tidegate run` prints them.
 
 
 def listed(value: object, what: str) -> Sequence[Any]:
@@ -176,9 +176,9 @@ def numbers(value: object) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Entries:
-    """Reads an array of tables into values of `kind`, whose fields are the keys with '_' for '-'.
+    """Reads an array of tables into values of `kind`. Its fields are the keys with '_' in place of '-'.
 
-    Keys of `idle` mean nothing here and are left out; those of `refused` come with the reason.
+    Keys in `idle` do not apply and are ignored. Keys in `refused` raise an error with the reason given there.
     """
 
     kind: type[Any]
@@ -219,7 +219,7 @@ class Entries:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """`did you mean 'columns'? `, or nothing. A key that only stands at a wrong place is shown the right one."""
+    """`did you mean 'columns'? `, or nothing. For a known key in the wrong section it names the right section."""
     spelled = name.replace("_", "-")
     namesakes = [key for key in known if key.rpartition(".")[2] == spelled.rpartition(".")[2]]
     near = namesakes or difflib.get_close_matches(spelled, known, n=1, cutoff=0.5)
@@ -236,7 +236,7 @@ def show_size(size: int) -> str:
 
 
 def show_duration(seconds: float | None) -> str:
-    """`show_duration(62.0)` is "1m2s", `show_duration(0.2)` is "200ms", none at all is "off"."""
+    """`show_duration(62.0)` is "1m2s", `show_duration(0.2)` is "200ms", None is "off"."""
     if seconds is None:
         return "off"
     rest, shown = round(seconds * 10**9), ""

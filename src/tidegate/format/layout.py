@@ -1,18 +1,19 @@
-"""Where things stand on storage: every path and every small text (index, metadata), built and parsed.
+"""The layout on storage: builds and parses every path and every small text (index, metadata).
 
     metadata                                                    {"checkpoint-ts":450253245512155140}
     <schema>/meta/schema_<version>_<checksum>.json              a database
     <schema>/<table>/meta/schema_<version>_<checksum>.json      a table or view
     <schema>/<table>/<version>[/<partition>][/<date>]/CDC[_<dispatcher>_]<number><extension>
     <the data file's directory>/meta/CDC[_<dispatcher>].index   the name of the last data file and a newline
-    <table id>/meta/..., <table id>/<version>[/<date>]/...      the same when table ids stand for names
+    <table id>/meta/..., <table id>/<version>[/<date>]/...      the same when table ids replace names
 
-Parsing undoes building exactly, but for what a path does not say: the table id where only names stand, the names where
-only the id stands. A path that nothing here would build parses to None, so a walker may ask about any object.
+Parsing is the exact inverse of building, except for what a path does not contain: the table id if the path has only
+names, the names if it has only the id. A path that this module would never build parses to None, so a caller may ask
+about any object.
 
-Names stand in paths as they are. One that cannot (`..`, one with a slash, a database called `metadata`) is written
-percent-encoded behind a mark, `_tidegate%a%2Fb` for `a/b`; so is a name that begins with the mark, which makes the
-encoding reversible. Nothing ever leaves the sink's root.
+Names are used in paths unchanged. A name that cannot be used (`..`, one with a slash, a database called `metadata`) is
+percent-encoded after a mark: `_tidegate%a%2Fb` for `a/b`. A name that begins with the mark is encoded too, which makes
+the encoding reversible. No name can lead out of the sink's root.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tidegate.errors import BadEvents, BadSetting, BrokenInvariant, StoreRefused
 
 METADATA = "metadata"
 RESERVED_PREFIX = "_tidegate"
-HALF_WRITTEN = ".tmp.tidegate"  # behind the name of an object that is being replaced in a file system
+HALF_WRITTEN = ".tmp.tidegate"  # suffix of the temporary file that replaces an object on a file system
 
 _DATE_FORMATS = {"none": "", "year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d"}
 _DATE_SHAPES = {
@@ -46,7 +47,7 @@ _CHECKSUM_DIGITS = 10
 _FEWEST_DIGITS, _MOST_DIGITS = 6, 20
 _MARK = f"{RESERVED_PREFIX}%"
 _ENCODED = re.compile(r"%([0-9A-F]{2})")
-_MOST_NAME_BYTES = 255  # of one level of a path, on every file system in use
+_MOST_NAME_BYTES = 255  # limit for one level of a path on common file systems
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class PathOptions:
 
 
 class DataKey(NamedTuple):
-    """What decides the directory and name of a data file, but for its number. `table_id` is the physical id."""
+    """Everything that decides the directory and name of a data file except its number. `table_id` is physical."""
 
     schema: str
     table: str
@@ -78,7 +79,7 @@ class DataKey(NamedTuple):
 
 
 class SchemaKey(NamedTuple):
-    """What a schema file's path says; a database has table "", and with table ids for names schema is the id's text."""
+    """What a schema file's path says. A database has table "". If ids replace names, `schema` is the id as text."""
 
     schema: str
     table: str
@@ -119,13 +120,13 @@ def index_text(key: DataKey, number: int, options: PathOptions) -> str:
 def schema_path(schema: str, table: str, version: int, checksum: int, options: PathOptions, table_id: int = 0) -> str:
     """`shop/orders/meta/schema_437_0752767265.json`; a database has table ""; `parse_schema_path` undoes it."""
     if options.table_id_as_path and not table:
-        raise BrokenInvariant(f"database {schema} has no schema file when table ids stand for names")
+        raise BrokenInvariant(f"database {schema} has no schema file when table ids replace names")
     folder = _table_dir(schema, table, table_id, options) if table else _joined(schema)
     return f"{folder}/meta/schema_{version}_{checksum:0{_CHECKSUM_DIGITS}d}.json"
 
 
 def parse_data_path(path: str, options: PathOptions) -> tuple[DataKey, int] | None:
-    """The key and number of a data file; None if `path` is no data file under these options."""
+    """The key and number of a data file; None if `path` is not a data file under these options."""
     folder, _, name = path.rpartition("/")
     named = _parse_data_name(name, options.extension)
     if named is None or name != _numbered(*named, options):
@@ -135,7 +136,7 @@ def parse_data_path(path: str, options: PathOptions) -> tuple[DataKey, int] | No
 
 
 def parse_index_path(path: str, options: PathOptions) -> DataKey | None:
-    """The key of an index file; None if `path` is no index file under these options."""
+    """The key of an index file; None if `path` is not an index file under these options."""
     folder, _, name = path.rpartition("/")
     match = _INDEX_FILE.fullmatch(name)
     if match is None or not folder.endswith("/meta"):
@@ -144,21 +145,21 @@ def parse_index_path(path: str, options: PathOptions) -> DataKey | None:
 
 
 def parse_index_text(text: str, extension: str) -> tuple[str, int]:
-    r"""`("", 7)` of `CDC000007.csv\n`, and the dispatcher first if the name carries one."""
+    r"""`("", 7)` for `CDC000007.csv\n`; the first value is the dispatcher if the name has one."""
     named = _parse_data_name(text.removesuffix("\n"), extension)
     if named is None:
-        raise StoreRefused(f"an index file says {text[:80]!r}, which names no {extension} data file")
+        raise StoreRefused(f"an index file says {text[:80]!r}, which is not the name of a {extension} data file")
     return named
 
 
 def is_schema_path(path: str) -> bool:
-    """Whether a walker should read `path` as a schema file: only a whole name with a ten-digit checksum counts."""
+    """Whether `path` is the complete name of a schema file, with a checksum of ten digits."""
     match = _SCHEMA_FILE.fullmatch(path.rpartition("/")[2])
     return match is not None and len(match[2]) == _CHECKSUM_DIGITS and parse_schema_path(path) is not None
 
 
 def parse_schema_path(path: str, options: PathOptions | None = None) -> SchemaKey | None:
-    """`SchemaKey("shop", "orders", 437, 752767265)`; None if `path` is no schema file. A short checksum passes."""
+    """`SchemaKey("shop", "orders", 437, 752767265)`; None for other paths. Also accepts a shorter checksum."""
     *levels, meta, name = path.split("/") if "/" in path else ("", path)
     match = _SCHEMA_FILE.fullmatch(name)
     names = _names(levels)
@@ -172,7 +173,7 @@ def parse_schema_path(path: str, options: PathOptions | None = None) -> SchemaKe
 
 
 def schema_versions(paths: Iterable[str], checksum: int) -> set[int]:
-    """The versions among these schema files that have this checksum; a temporary file is none."""
+    """The versions of those schema files among `paths` that have this checksum. Temporary files do not count."""
     parsed = (parse_schema_path(path) for path in paths if is_schema_path(path))
     return {key.version for key in parsed if key is not None and key.checksum == checksum}
 
@@ -196,14 +197,14 @@ def parse_metadata(text: str) -> int:
     try:
         ts = json.loads(text)["checkpoint-ts"]
     except (ValueError, TypeError, KeyError) as exc:
-        raise StoreRefused(f"`metadata` says {text[:80]!r}, which holds no checkpoint-ts") from exc
+        raise StoreRefused(f"`metadata` says {text[:80]!r}, which has no checkpoint-ts") from exc
     if type(ts) is not int or ts < 0:
-        raise StoreRefused(f"`metadata` says {text[:80]!r}, whose checkpoint-ts is no timestamp")
+        raise StoreRefused(f"`metadata` says {text[:80]!r}, whose checkpoint-ts is not a timestamp")
     return ts
 
 
 def check_names(schema: str, table: str) -> None:
-    """Refuses a table whose names cannot be a path on storage, not even encoded."""
+    """Refuses a table whose names cannot be a path on storage, even if they are encoded."""
     _joined(schema, table)
 
 
@@ -223,7 +224,7 @@ def _joined(*names: str) -> str:
 
 
 def _level(name: str, is_root: bool) -> str:
-    """A name as one level of a path: `orders` as it is, `a/b` as `_tidegate%a%2Fb`."""
+    """A name as one level of a path: `orders` stays `orders`, `a/b` becomes `_tidegate%a%2Fb`."""
     reserved = name in (".", "..") or (is_root and name in (METADATA, RESERVED_PREFIX))
     if not reserved and not name.startswith(_MARK) and "/" not in name and "\0" not in name:
         return name
@@ -232,7 +233,7 @@ def _level(name: str, is_root: bool) -> str:
 
 
 def _names(levels: Sequence[str]) -> list[str] | None:
-    """The names that these levels of a path stand for; None if nothing is ever written under such a path."""
+    """The names that these levels of a path encode; None if no name is ever written this way."""
     names = []
     for at, level in enumerate(levels):
         hidden = level.startswith(_MARK)

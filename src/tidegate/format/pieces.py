@@ -1,7 +1,7 @@
-"""What the text encoders share: a batch is written as numbered *pieces* of text, put together by one Arrow `take`.
+"""Shared by the text encoders: a batch is written as numbered *pieces* of text, joined by one Arrow `take`.
 
-All pieces that occur in a batch (values, and what stands between them) go into one pool; a matrix of piece numbers, a
-row per line, is worked out in NumPy; `gather` then writes the text of the whole batch. Order, NULL and the choice
+All pieces of a batch (values, and the separators between them) go into one pool. NumPy computes a matrix of piece
+numbers with one row per line. `gather` then writes the text of the whole batch at once. Order, NULL and the choice
 between old and new row are only numbers in that matrix, so there is no Python step per row or value.
 """
 
@@ -21,10 +21,10 @@ Pieces = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 States = Numbers | int
 
-ABSENT, NULL, TEXT = range(3)  # the states of a member of a JSON object: what stands in its place
-EMPTY = 0  # the number of the empty piece, in a pool that begins with it
+ABSENT, NULL, TEXT = range(3)  # the states of a member of a JSON object: not written, null, or a string
+EMPTY = 0  # the number of the empty piece; such a pool begins with it
 
-_SCAN_BYTES = 1 << 18  # a scan's temporary stays in the cache
+_SCAN_BYTES = 1 << 18  # small enough that the temporary array of a scan stays in the processor's cache
 _MOST_BYTES = 2**31 - 1
 
 
@@ -36,7 +36,7 @@ class Pool:
         self.size = 0
 
     def add(self, pieces: pa.Array) -> int:
-        """The number of the first of them."""
+        """Add pieces; returns the number of the first one."""
         start = self.size
         self.parts.append(pieces)
         self.size += len(pieces)
@@ -47,7 +47,7 @@ class Pool:
 
 
 def codes(rows: pa.RecordBatch, name: str) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """A number for every row's value in a text column, and the different values that the numbers stand for."""
+    """A number for each row's value in a text column, and the distinct values by number."""
     column = rows.column(name)
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
@@ -64,7 +64,7 @@ def at(rows: pa.RecordBatch, row: int) -> str:
 def value_starts(rows: pa.RecordBatch, side: str, row: Numbers, wanted: int, pool: Pool) -> Numbers:
     """The piece number of the first of the `wanted` values of each of these rows; `side` is `after` or `before`."""
     lists = rows.column(side)
-    offsets = lists.offsets.to_numpy().astype(np.int64)  # of a slice these still count from its parent's start
+    offsets = lists.offsets.to_numpy().astype(np.int64)  # the offsets of a slice count from the start of its parent
     _check_counts(rows, side, row, np.diff(offsets)[row], wanted)
     part = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
     first: Numbers = offsets[row] + (pool.add(part.cast(pa.binary())) - offsets[0])
@@ -81,7 +81,7 @@ def _check_counts(rows: pa.RecordBatch, side: str, row: Numbers, found: Numbers,
     count = "no" if np.broadcast_to(absent, bad.shape)[first] else str(found[first])
     kind = rows.column("kind")[row[first]].as_py()
     raise BadEvents(
-        f"{at(rows, row[first])}: the {kind} has {count} values in `{side}` and its layout wants {wanted}; "
+        f"{at(rows, row[first])}: the {kind} has {count} values in `{side}` but its layout has {wanted}; "
         "the source must send the layout that fits its rows"
     )
 
@@ -97,9 +97,9 @@ def gather(pieces: Pieces, first: Numbers, pool: Pool) -> pa.Array:
 
 
 def gather_blocks(blocks: list[tuple[Flags, list[Numbers | int]]], pool: Pool) -> pa.Array:
-    """All lines in their order, given as blocks: which lines, and for each of their places the piece numbers.
+    """All lines in order. Each block says which lines it holds, and gives the piece numbers for each place in them.
 
-    A line with fewer pieces than the longest is filled up with empty ones.
+    A line with fewer pieces than the longest one is filled up with empty pieces.
     """
     width = max(len(places) for _, places in blocks)
     matrices = [
@@ -125,7 +125,7 @@ def texts(*texts: str) -> pa.Array:
 
 
 def bytes_of(values: pa.Array) -> tuple[Numbers, npt.NDArray[np.uint8]]:
-    """Where each value starts and ends, counted from the first byte of the first one, and all their bytes."""
+    """Where each value starts and ends, counted from the first byte of the first value, and the bytes of all values."""
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     held = np.frombuffer(data if data is not None else b"", np.uint8)[ends[0] : ends[-1]]
@@ -133,14 +133,14 @@ def bytes_of(values: pa.Array) -> tuple[Numbers, npt.NDArray[np.uint8]]:
 
 
 def holds(values: pa.Array, special: bytes) -> bool:
-    """Whether one of these bytes stands anywhere in the values."""
+    """Whether any of these bytes occurs in the values."""
     _, held = bytes_of(values)
     blocks = (held[i : i + _SCAN_BYTES] for i in range(0, len(held), _SCAN_BYTES))
     return any((block == byte).any() for block in blocks for byte in special)
 
 
 def count(values: pa.Array, special: bytes) -> int:
-    """How many of these bytes stand in the values."""
+    """How often these bytes occur in the values."""
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int32)
     held = np.frombuffer(data or b"", np.uint8)[ends[values.offset] : ends[values.offset + len(values)]]
@@ -157,9 +157,9 @@ def with_text(values: pa.Array, ends: Numbers, text: bytes | npt.NDArray[np.uint
     )
 
 
-# Text inside JSON strings, by the rules of TiCDC's JSON writer: short forms for five bytes, `\u00xx` for the others.
+# Text inside JSON strings, as TiCDC's JSON writer escapes it: short forms for five bytes, `\u00xx` for the others.
 
-_ESCAPES = {b"\\": b"\\\\"}  # first: the others bring backslashes of their own
+_ESCAPES = {b"\\": b"\\\\"}  # must come first, because the other escapes add backslashes
 _ESCAPES |= {bytes([byte]): b"\\u%04x" % byte for byte in (*range(0x20), *b"<>&")}
 _ESCAPES |= {b"\t": b"\\t", b"\r": b"\\r", b"\n": b"\\n", b'"': b'\\"'}
 _VISIBLE = [special for special in _ESCAPES if special >= b" "]
@@ -169,7 +169,7 @@ _LINE_SEPARATORS = {"\u2028".encode(): b"\\u2028", "\u2029".encode(): b"\\u2029"
 
 
 def needs_escape(values: pa.Array) -> Flags | None:
-    """Which values hold a byte that JSON may not show as it is; None, found out much faster, if none does."""
+    """Which values hold a byte that JSON must escape; None if no value does, which is a much faster check."""
     ends, held = bytes_of(values)
     if all(_is_plain(held[i : i + _SCAN_BYTES]) for i in range(0, len(held), _SCAN_BYTES)):
         return None
@@ -177,7 +177,7 @@ def needs_escape(values: pa.Array) -> Flags | None:
 
 
 def _per_value(reduce: np.ufunc, numbers: bytes, ends: Numbers, kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
-    """What the numbers of each value's bytes add up to; 0 for an empty value."""
+    """`reduce` over the numbers of each value's bytes, one result per value; 0 for an empty value."""
     found = np.zeros(len(ends) - 1, kind)
     filled = ends[:-1] < ends[1:]
     if filled.any():
@@ -193,7 +193,7 @@ def _is_plain(block: npt.NDArray[np.uint8]) -> bool:
 
 
 def escaped_text(values: pa.Array) -> pa.Array:
-    """UTF-8 text as it stands in a JSON string; a byte that is no UTF-8 becomes `\\ufffd`."""
+    """UTF-8 text as it is written in a JSON string; a byte that is not valid UTF-8 becomes `\\ufffd`."""
     written = _escaped_ascii(values)
     _, held = bytes_of(written)
     if not len(held) or held.max() < 0x80:
@@ -210,7 +210,7 @@ def escaped_text(values: pa.Array) -> pa.Array:
 
 
 def escaped_bytes(values: pa.Array) -> pa.Array:
-    """Raw bytes as they stand in a JSON string: each as the code point of the same value."""
+    """Raw bytes as they are written in a JSON string: each byte becomes the code point of the same value."""
     ends, held = bytes_of(values)
     high = _per_value(np.add, (held >= 0x80).tobytes(), ends, np.int64)
     text = held.tobytes().decode("latin-1").encode()
@@ -229,7 +229,7 @@ def _escaped_ascii(values: pa.Array) -> pa.Array:
 
 
 def _wider(ends: Numbers, more: Numbers) -> Numbers:
-    """The ends of values that each grow by so many bytes."""
+    """The ends of the values after each value has grown by `more` bytes."""
     moved = ends.copy()
     moved[1:] += np.cumsum(more)
     return moved
@@ -243,20 +243,20 @@ def _without_bad_bytes(text: bytes | None) -> bytes | None:
 
 
 class JsonLine:
-    """The lines of one kind, written from left to right: for each place one piece for all lines, or one for each."""
+    """Builds all lines of one kind from left to right. Each place holds one piece for all lines, or one per line."""
 
     def __init__(self) -> None:
         self.texts: list[bytes] = []
-        self.places: list[tuple[Numbers | int, bool]] = []  # a number of the pool, or of `texts` if it says so
-        self.text = b""  # said, and waiting for the next piece to stand in front of
-        self.last: States = ABSENT  # the last member; a text waits for its closing quote
-        self.opened = False  # since then another object was opened
+        self.places: list[tuple[Numbers | int, bool]] = []  # numbers of pieces; True if they count in `texts`
+        self.text = b""  # text that will be written in front of the next piece
+        self.last: States = ABSENT  # state of the last member; after TEXT its closing quote is still missing
+        self.opened = False  # whether another object was opened since the last member
 
     def say(self, text: bytes) -> None:
         self.text += text
 
     def open(self, text: bytes) -> None:
-        """Say the text that ends the object before, if there is one, and begins the next."""
+        """Add the text that ends the previous object, if there is one, and begins the next."""
         self.say(text)
         self.opened = True
 
@@ -271,7 +271,7 @@ class JsonLine:
         self.text = b""
 
     def member(self, key: bytes, pieces: Numbers, state: States) -> None:
-        """`"id":"7"` without its last quote, `"id":null`, or nothing, with what must stand in front of it."""
+        """Add `"id":"7"` without its last quote, `"id":null`, or nothing, with the separators in front of it."""
         if isinstance(state, int) and state == ABSENT:
             return
         said, self.text = self.text, b""
@@ -303,7 +303,7 @@ def _closing(last: int) -> bytes:
 
 
 def _before_value(said: bytes, comma: bytes, key: bytes, last: int, now: int) -> bytes:
-    """`","id":"` after a text."""
+    """The text between two values: `","id":"` after a string."""
     if now == ABSENT:
         return said
     comma = comma if last != ABSENT else b""

@@ -1,28 +1,29 @@
 """Columns, column layouts, and the schema file that describes a table on storage.
 
 The schema file is byte for byte what Go's `json.MarshalIndent` writes for TiCDC: fixed key order, four spaces, no
-newline at the end, `<`, `>` and `&` escaped. Its checksum leaves out versions and query and sorts the columns by name,
-so it changes exactly when the table's shape does.
+newline at the end, `<`, `>` and `&` escaped. Its checksum ignores version and query and sorts the columns by name, so
+it changes exactly when a name or a column of the table changes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 from tidegate.errors import BadEvents
+from tidegate.format.go_json import go_json, go_string
 
 SCHEMA_FILE_FORMAT = 1
-# What is to be done about a version's schema file before its data: nothing; look for it and for one with the same
-# columns under another version, and write it if need be; write it.
+# What a land task does about a version's schema file before its first data file:
+#   SETTLED  nothing: the schema file is known to exist
+#   CHECK    list the schema files; write this one unless one with the same columns exists, maybe of another version
+#   WRITE    write it, even if one with the same columns exists under another version
+#   LOOK     the driver has dropped the state of this table: find out which files exist, and write no data file
 SETTLED, CHECK, WRITE, LOOK = range(4)
 
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
@@ -58,8 +59,8 @@ TYPES = frozenset((*_DEFAULT_FLEN, *_WITH_FSP, *_WITHOUT_FLEN))
 class Column:
     """One column; `type` is the lower-case base name, so a BLOB is `Column("b", "text", binary=True)`.
 
-    `virtual` says that the column is generated and has no value in any row. An unset `flen` stands for the length that
-    TiDB gives the type by itself.
+    `virtual` means that the column is generated and no row has a value for it. An unset `flen` means TiDB's default
+    length of the type.
     """
 
     name: str
@@ -84,7 +85,7 @@ class Column:
 
     @property
     def is_text(self) -> bool:
-        """Whether a text format shows the value as a string (quoted) and not as a number."""
+        """Whether a text format writes the value as a quoted string and not as a number."""
         return self.type not in _UNQUOTED
 
     @property
@@ -94,11 +95,11 @@ class Column:
 
     @property
     def length(self) -> int | None:
-        """The declared length, or the one that TiDB gives the type by itself; None for a type without one."""
+        """The declared length, or TiDB's default length of the type; None for a type without a length."""
         default = _DEFAULT_FLEN.get(self.type)
         if default is None or self.flen is not None:
             return None if default is None else self.flen
-        # No sign needs one place less; only BIGINT keeps its 20, which its largest unsigned value fills.
+        # Without a sign one digit less is needed. Only BIGINT keeps 20: its largest unsigned value has 20 digits.
         return default - ((self.unsigned or self.zerofill) and self.type in _INTEGERS[:-1])
 
     @property
@@ -109,7 +110,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a table in table order. Tables of one shape share one layout, known by its fingerprint.
+    """The columns of a table in table order. Tables with equal columns share one layout, named by its fingerprint.
 
     `unique_keys` are the unique keys besides the primary one, each as column names, in the order of their index ids.
     """
@@ -120,15 +121,15 @@ class Layout:
     def __post_init__(self) -> None:
         names = {column.name for column in self.columns}
         if unknown := [name for key in self.unique_keys for name in key if name not in names]:
-            raise BadEvents(f"a unique key names {unknown[0]!r}, which is no column of its table")
+            raise BadEvents(f"a unique key names {unknown[0]!r}, which is not a column of its table")
 
     @cached_property
     def stored(self) -> tuple[Column, ...]:
-        """The columns that have a value in every row: all but the virtual ones."""
+        """The columns that have a value in every row: all except the virtual ones."""
         return tuple(column for column in self.columns if not column.virtual)
 
     def shown(self, selected: tuple[int, ...] | None) -> tuple[Column, ...]:
-        """The stored columns at these positions, which is what a column selector left; all of them for None."""
+        """The stored columns at these positions, chosen by a column selector; None means all of them."""
         return self.stored if selected is None else tuple(self.stored[i] for i in selected)
 
     @cached_property
@@ -144,7 +145,7 @@ class Layout:
             return primary
         nullable = {column.name for column in self.columns if column.nullable}
         usable = [key for key in self.unique_keys if not nullable & set(key)]
-        return min(usable, key=len, default=())  # of equal ones the first, which has the lowest index id
+        return min(usable, key=len, default=())  # among equally short keys the first, which has the lowest index id
 
     @cached_property
     def fingerprint(self) -> int:
@@ -160,18 +161,18 @@ class Layout:
         return json.dumps(shape, separators=(",", ":"))
 
     def listed(self, output_column_id: bool) -> str:
-        """The columns as a schema file lists them; made once, since a million tables may share them."""
+        """The columns as a schema file lists them. Computed once, because a million tables may share this layout."""
         return self._kept("as they are", output_column_id, lambda columns: columns)
 
     def listed_by_name(self, output_column_id: bool) -> str:
-        """The same in the order of their names."""
+        """The same, sorted by column name."""
         return self._kept("by name", output_column_id, _by_name)
 
     def _kept(self, name: str, output_column_id: bool, order: Callable[[Sequence[Column]], Sequence[Column]]) -> str:
         key = (name, output_column_id)
         if key not in self._texts:
             objects = [_column_object(column, output_column_id) for column in order(self.columns)]
-            self._texts[key] = _go_json(objects, "\n    ")
+            self._texts[key] = go_json(objects, "\n    ")
         return self._texts[key]
 
     @cached_property
@@ -200,11 +201,11 @@ def schema_file_text(
     """The text of `shop/orders/meta/schema_<version>_<checksum>.json`; a database has table "" and no layout."""
     columns = layout.listed(output_column_id) if layout and layout.columns else "null"
     return f"""{{
-    "Table": {_go_string(table)},
-    "Schema": {_go_string(schema)},
+    "Table": {go_string(table)},
+    "Schema": {go_string(schema)},
     "Version": {SCHEMA_FILE_FORMAT},
     "TableVersion": {version},
-    "Query": {_go_string(query)},
+    "Query": {go_string(query)},
     "Type": {action},
     "TableColumns": {columns},
     "TableColumnsTotal": {len(layout.columns) if layout else 0}
@@ -217,12 +218,12 @@ def columns_text(schema_file: str) -> str:
 
 
 def schema_checksum(schema: str, table: str, layout: Layout | None, output_column_id: bool = False) -> int:
-    """3233644819 for the database `schema1`: the CRC-32 of names and columns, whatever order the columns have."""
+    """3233644819 for the database `schema1`: the CRC-32 of names and columns. The order of columns does not count."""
     columns = layout.listed_by_name(output_column_id) if layout else "[]"
-    # TiCDC never fills in the version here, although the file says 1.
+    # TiCDC computes the checksum with version 0, although the file itself says 1.
     shape = f"""{{
-    "Table": {_go_string(table)},
-    "Schema": {_go_string(schema)},
+    "Table": {go_string(table)},
+    "Schema": {go_string(schema)},
     "Version": 0,
     "TableColumns": {columns},
     "TableColumnsTotal": {len(layout.columns) if layout else 0}
@@ -285,51 +286,3 @@ def _column(entry: Any) -> Column:
         if name != "default" and type(value) not in _FIELD_TYPES.get(name, (bool,)):
             raise ValueError(f"column field {name!r} cannot be {value!r}")
     return Column(**values | {"elems": tuple(values.get("elems", ()))})
-
-
-_GO_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
-_GO_ESCAPED = re.compile(r'["\\\x00-\x1f<>&\u2028\u2029\ud800-\udfff]')
-
-
-def _go_json(value: object, indent: str = "\n") -> str:
-    """The text of `json.MarshalIndent(value, "", "    ")`; a str may hold bad UTF-8 bytes as lone surrogates."""
-    deeper = indent + "    "
-    match value:
-        case dict() if value:
-            return (
-                "{"
-                + ",".join(f"{deeper}{_go_string(k)}: {_go_json(v, deeper)}" for k, v in value.items())
-                + indent
-                + "}"
-            )
-        case list() | tuple() if value:
-            return "[" + ",".join(deeper + _go_json(item, deeper) for item in value) + indent + "]"
-        case str():
-            return _go_string(value)
-        case float():
-            return _go_float(value)
-        case int() if not isinstance(value, bool):
-            return str(value)
-        case _:
-            return json.dumps(value)
-
-
-def _go_string(text: str) -> str:
-    return '"' + _GO_ESCAPED.sub(_go_escape, text) + '"'
-
-
-def _go_escape(match: re.Match[str]) -> str:
-    char = match[0]
-    if "\ud800" <= char <= "\udfff":
-        return "\\ufffd"
-    return _GO_ESCAPES.get(char) or f"\\u{ord(char):04x}"
-
-
-def _go_float(value: float) -> str:
-    """`100000` and `1e+21`: shortest digits, an exponent only outside 1e-6 .. 1e21."""
-    if not math.isfinite(value):
-        raise BadEvents(f"a column default cannot be {value}")
-    if value and not 1e-6 <= abs(value) < 1e21:
-        mantissa, exponent = repr(value).split("e")
-        return f"{mantissa}e{int(exponent):+d}"
-    return format(Decimal(repr(value)), "f").removesuffix(".0")

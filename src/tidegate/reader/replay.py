@@ -1,9 +1,9 @@
-"""What stands on a sink, read back by its index files: which tables, which data files, in which order.
+"""Reads a sink by its index files: which tables exist, which data files, in which order.
 
-A reader sees a directory's data files 1 up to the number its index names, and nothing else. `survey` says what it sees
-and, as faults, all that keeps the sink from being exactly that: a gap, a stale or missing index, a data file beyond the
-index, a file that is not of the layout, a temporary file. `TableFiles` walks through the files of one table, by
-version, date and number, and reads pieces, so that no table is ever held as a whole.
+A reader sees the data files of a directory from 1 to the number that its index names, and no others. `survey` returns
+what a reader sees and, as faults, everything that should not be there or is missing: a gap, a stale or missing index,
+a data file beyond the index, a file that is not part of the layout, a temporary file. `TableFiles` goes through the
+files of one table by version, date and number. It reads in pieces, so that no table is in memory as a whole.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidegate.storage.store import Store
 
 
 class TableKey(NamedTuple):
-    """One ordered stream of changes as paths tell them apart; with table ids for names `schema` is the id's text.
+    """One ordered stream of changes, as paths identify it. If table ids replace names, `schema` is the id as text.
 
     A split table has one stream for each of its dispatchers.
     """
@@ -67,7 +67,7 @@ class Lane:
 
 
 class Fault(NamedTuple):
-    """An object that should not be there, or not so, and a sentence that says why."""
+    """An object that should not exist, or should be different, and a sentence that says why."""
 
     path: str
     text: str
@@ -75,7 +75,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Standing:
-    """All that stands on a sink; the lanes of a table are in order, faults sorted by path."""
+    """Everything that exists on a sink. The lanes of a table are in order; faults are sorted by path."""
 
     tables: dict[TableKey, list[Lane]]
     schema_files: dict[VersionKey, list[str]]
@@ -96,7 +96,7 @@ def table_key(key: DataKey) -> TableKey:
 
 @dataclass
 class _Found:
-    """What a walk over all objects has met, by directory."""
+    """What listing all objects has found, by directory."""
 
     data: dict[DataKey, dict[int, int]] = field(default_factory=dict)
     indexes: set[DataKey] = field(default_factory=set)
@@ -108,7 +108,7 @@ def survey(store: Store, options: PathOptions) -> Standing:
     """Lists the sink once and reads every index file."""
     found = _Found()
     for path, size in store.list(""):
-        # No reader looks there: what a killed process left goes with the next start, or with the next index.
+        # Readers ignore these. What a killed process left is removed by the next start, or by the next index.
         if not path.startswith(f"{RESERVED_PREFIX}/") and not path.endswith(HALF_WRITTEN):
             _sort_in(path, size, options, found)
     tables: dict[TableKey, list[Lane]] = {}
@@ -119,7 +119,7 @@ def survey(store: Store, options: PathOptions) -> Standing:
             tables.setdefault(table_key(key), []).append(lane)
     for key in found.indexes - found.data.keys():
         path = index_path(key, options)
-        found.faults.append(Fault(path, f"{table_key(key)}: {path} stands alone; its directory has no data file"))
+        found.faults.append(Fault(path, f"{table_key(key)}: {path} has no data file in its directory"))
     return Standing(tables, found.schema_files, sorted(found.faults))
 
 
@@ -142,7 +142,7 @@ def _sort_in(path: str, size: int, options: PathOptions, found: _Found) -> None:
 
 
 def _indexed(key: DataKey, last: int, store: Store, options: PathOptions) -> tuple[int, list[Fault]]:
-    """The number of the data file that the index names, and what is wrong with the text that names it."""
+    """The number of the data file that the index names, and the fault if its text is wrong."""
     path = index_path(key, options)
     text = store.get(path) or b""
     try:
@@ -155,18 +155,18 @@ def _indexed(key: DataKey, last: int, store: Store, options: PathOptions) -> tup
 
 
 def _file_faults(key: DataKey, sizes: dict[int, int], named: int, options: PathOptions) -> Iterator[Fault]:
-    """`named` is the last data file that the index promises, 0 if there is no index."""
+    """`named` is the last data file according to the index, 0 if there is no index."""
     table = table_key(key)
     missing = next((number for number in range(1, max(*sizes, named) + 1) if number not in sizes), None)
     if missing is not None:
         path = data_path(key, missing, options)
-        yield Fault(path, f"{table}: {path} is missing; data file {max(*sizes, named)} of its directory is promised")
+        yield Fault(path, f"{table}: {path} is missing; its directory should have files up to {max(*sizes, named)}")
     for number, size in sizes.items():
         path = data_path(key, number, options)
         if not named:
             yield Fault(path, f"{table}: {path} has no index; {index_path(key, options)} should be there")
         elif number > named:
-            yield Fault(path, f"{table}: {path} stands beyond the index, which ends at data file {named}")
+            yield Fault(path, f"{table}: {path} is beyond the index, which ends at data file {named}")
         elif not size:
             yield Fault(path, f"{table}: {path} is empty; a data file holds at least one row")
 
@@ -179,12 +179,12 @@ def _lane(key: DataKey, sizes: dict[int, int], named: int) -> Lane | None:
 
 
 def read_piece(store: Store, path: str, offset: int, length: int) -> bytes:
-    """Exactly `length` bytes of a file that stands still."""
+    """Exactly `length` bytes of a file that does not change meanwhile."""
     piece = store.get_range(path, offset, length)
     if piece is None:
-        raise VerifyError(f"{path} vanished while it was read; verify a sink that nobody writes")
+        raise VerifyError(f"{path} disappeared while it was read; verify a sink that no process writes to")
     if len(piece) != length:
-        raise VerifyError(f"{path} changed while it was read; verify a sink that nobody writes")
+        raise VerifyError(f"{path} changed while it was read; verify a sink that no process writes to")
     return piece
 
 
@@ -193,9 +193,9 @@ def _as_it_is(piece: bytes) -> bytes:
 
 
 class TableFiles:
-    """A place in the data files of one table; it moves from file to file by itself and stops behind the last.
+    """A position in the data files of one table. It moves from file to file by itself and stops after the last.
 
-    `clean` is applied to every piece that is read and must keep its length.
+    `clean` is applied to every piece that is read; it must keep the length.
     """
 
     __slots__ = ("_clean", "_lane", "_lanes", "_options", "_store", "number", "offset")
@@ -228,7 +228,7 @@ class TableFiles:
         return self._clean(read_piece(self._store, self.path, self.offset, length))
 
     def move(self, length: int) -> None:
-        """On within this file; from its end to the start of the next one."""
+        """Move forward in this file; at its end, continue at the start of the next file."""
         self.offset += length
         if not self.left:
             self.offset, self.number = 0, self.number + 1
@@ -236,7 +236,7 @@ class TableFiles:
                 self._lane, self.number = self._lane + 1, 1
 
     def ahead(self, most: int, header_bytes: int) -> bytes:
-        """Up to `most` bytes of rows from here on, over the ends of files, without moving."""
+        """Up to `most` bytes of rows from here on, also from the next files, without moving."""
         place, pieces = self._copy(), []
         while most > 0 and not place.ended:
             if not place.offset and 0 < header_bytes < place.left:
@@ -248,7 +248,7 @@ class TableFiles:
         return b"".join(pieces)
 
     def pieces(self, most: int) -> Iterator[tuple[int, str, int, bytes]]:
-        """What comes, file by file, up to `most` bytes: its version and path, and the bytes from an offset on."""
+        """The next `most` bytes, file by file: version and path of the file, offset, and the bytes there."""
         place = self._copy()
         while most > 0 and not place.ended:
             length = min(most, place.left)
@@ -257,7 +257,7 @@ class TableFiles:
             most -= length
 
     def behind(self, most: int) -> Iterator[tuple[str, int, bytes]]:
-        """What was passed, the nearest file first, up to `most` bytes: its path, and the bytes from an offset on."""
+        """The last `most` bytes before here, the nearest file first: path of the file, offset, and the bytes there."""
         place, length = self._copy(), self.offset
         while most > 0:
             if length:

@@ -15,7 +15,7 @@ _EXAMPLES = "workload://sysbench?tables=10, parquet:DIR"
 
 
 def open_source(uri: str, *, ordering: str = "per-table", wake_mode: str = "enqueue") -> Source:
-    """Opens `workload://sysbench?tables=10` or `parquet:DIR`; reads nothing but the text (and that DIR exists)."""
+    """Opens `workload://sysbench?tables=10` or `parquet:DIR`. Only checks the text, and that DIR exists."""
     _one_of("encoder-ordering", ordering, ORDERINGS)
     _one_of("dml-wake-mode", wake_mode, WAKE_MODES)
     scheme = uri.partition(":")[0] if ":" in uri else ""

@@ -1,11 +1,12 @@
-"""The sources as a Spark streaming source, format `tidegate`.
+"""Our sources as a Spark streaming source, format `tidegate`.
 
-`read=rows` gives the events themselves; `read=splits` gives one row a split, one task each, and the task opens the
-source and reads the split in place, which spares moving the rows through the JVM. Such a row says all a task needs:
-`{"uri": ..., "ordering": ..., "split": ...}`. Spark asks for offsets in one process of its own; that process reads the
-`held` file whenever it is asked. `commit` releases nothing: at that time the events are accepted, not durable.
+`read=rows` returns the events themselves. `read=splits` returns one small row per split; the ingest task opens the
+source and reads the split itself, so that the rows do not pass through the JVM. Such a row contains all a task needs:
+`{"uri": ..., "ordering": ..., "split": ...}`. Spark asks for offsets in a separate process, which reads the `held` file
+at every request. `commit` does nothing: when Spark calls it, the events are accepted but not durable.
 
-All tables share a micro-batch and are accepted when it ends, so one that took long is followed by a smaller one.
+All tables share a micro-batch and are accepted when it ends. So a micro-batch that took long is followed by a smaller
+one.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ _WAIT_SECONDS = 0.05
 _SHORT_SECONDS, _LONG_SECONDS = 1.5, 3.0
 _LEAST_SHARE = 1 / 16
 
-# Spark's form of EVENTS: all columns nullable, a list's element named as Spark names it.
+# EVENTS as Spark expects it: all columns are nullable, and the element of a list has Spark's name.
 _VALUES = pa.list_(pa.field("element", pa.binary()))
 _SPARK_EVENTS = pa.schema([pa.field(f.name, _VALUES if pa.types.is_list(f.type) else f.type) for f in EVENTS])
 _SPARK_SPLITS = pa.schema([pa.field(SPLIT_COLUMN, pa.string())])
 
 
 def load_stream(spark: SparkSession, uri: str, position: str | None, **options: str | int) -> DataFrame:
-    """A streaming DataFrame of everything after `position` (JSON offset), None for all; options as of the format."""
+    """A streaming DataFrame of all events after `position`, a JSON offset; None means from the beginning."""
     spark.dataSource.register(TidegateSource)
     given = {"parallelism": spark.sparkContext.defaultParallelism, "position": position or "", **options, "uri": uri}
     _checked({name: str(value) for name, value in given.items()})
@@ -60,9 +61,9 @@ def load_stream(spark: SparkSession, uri: str, position: str | None, **options: 
 
 @dataclass
 class Pace:
-    """How much of its limit a micro-batch may take, by how long the last one took.
+    """Which share of its limit a micro-batch may use. It depends on how long the last micro-batch took.
 
-    However slow the rows of one table are to encode, the others wait a few seconds for it and no more.
+    If the rows of one table are slow to encode, the other tables wait at most a few seconds for them.
     """
 
     share: float = 1.0
@@ -72,7 +73,7 @@ class Pace:
         self._began_at = now
 
     def end(self, now: float) -> None:
-        """The micro-batch that began last has ended; what is asked in vain in between begins none."""
+        """The last micro-batch has ended. A request that found no new events did not begin a micro-batch."""
         took = _SHORT_SECONDS if self._began_at is None else now - self._began_at
         if took > _LONG_SECONDS:
             self.share = max(self.share / 2, _LEAST_SHARE)
@@ -96,14 +97,14 @@ class TidegateSource(DataSource):  # type: ignore[misc]  # pyspark is not follow
 
 
 class TidegateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Spark's names around a `Source`. An endless source ends with AvailableNow after one micro-batch."""
+    """Adapts a `Source` to Spark. With the trigger AvailableNow an endless source ends after one micro-batch."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
         self._limit_bytes = int(options["limitBytes"])
         self._until_end = False
         self._target: Offset | None = None
-        # In `flush` mode a micro-batch takes as long as its files, and no path hands out two steps anyway.
+        # In `flush` mode a micro-batch ends only when its files are durable, so its duration says nothing here.
         self._pace = Pace() if options["wakeMode"] == "enqueue" else None
         self._source = _open(options)
 
@@ -122,7 +123,7 @@ class TidegateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._latest(start, limit)
         if self._until_end and not self._source.finite:
             self._target = end
-        # To Spark an unchanged offset is the end; what is held or not yet due still comes.
+        # Spark takes an unchanged offset as the end. But events that are held or not due yet will still come.
         while self._until_end and end == start and self._source.backlog_bytes(start):
             time.sleep(_WAIT_SECONDS)
             end = self._latest(start, limit)
@@ -148,7 +149,7 @@ class TidegateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def commit(self, end: Offset) -> None:
-        """Nothing: Spark calls this when a batch is accepted."""
+        """Does nothing: Spark calls it when a batch is accepted, which is before it is durable."""
 
     def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._limit_bytes
@@ -162,7 +163,7 @@ class TidegateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _checked(given: Mapping[str, str]) -> dict[str, str]:
-    """All options with their defaults; Spark writes their names in lower case."""
+    """All options, with defaults for those not given. Spark gives their names in lower case."""
     names = {name.lower(): name for name in _DEFAULTS}
     options = dict(_DEFAULTS)
     for name, value in given.items():
@@ -196,7 +197,7 @@ def _position(options: Mapping[str, str]) -> Offset | None:
 
 
 def _held(path: str) -> frozenset[int]:
-    """The table ids in the JSON list at `path`; none if there is no such file. Its writer replaces it by rename."""
+    """The table ids in the JSON list at `path`; empty if the file does not exist. The driver replaces it by rename."""
     if not path:
         return frozenset()
     try:

@@ -1,10 +1,10 @@
 """`parquet:DIR`: change events from Parquet files of the EVENTS schema, replayed in order.
 
-Files come in name order, their row groups in order; the offset `{"at": 7}` is the number of row groups read. Who
-prepares the files ends row groups at transactions, so that none is cut between micro-batches. A split is a run of row
-groups and starts with every layout that stands in the files up to its end, so a start in the middle knows them too. The
-end counts as resolved: the last split brings the greatest commit-ts of all files. There is no path per table here, so
-no table can be held back.
+Files are read in name order, and their row groups in order. The offset `{"at": 7}` is the number of row groups that
+were read. Row groups should end at the end of a transaction, so that no transaction is split between micro-batches. A
+split is a sequence of row groups. It begins with all layouts of the files up to its end, so a start in the middle has
+them too. The end counts as resolved: the last split has a resolved row with the greatest commit-ts of all files. Tables
+are not separate here, so no table can be held.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, res
 
 _LINE_BYTES = 30  # operation, names and separators of one encoded line
 _IMAGES = ("after", "before")
-# Mostly distinct values: a dictionary would only cost time, and so does compression (three times the read of `snappy`).
+# Columns with mostly distinct values: a dictionary would only cost time. Compression, too: `snappy` made reading three
+# times slower.
 _DISTINCT = (*_IMAGES, "start_ts", "commit_ts", "seq")
 
 
 @dataclass(frozen=True)
 class Group:
-    """One row group: where it stands and about how many encoded bytes it makes."""
+    """One row group: its file and number, and an estimate of its encoded bytes."""
 
     file: str
     number: int
@@ -104,7 +105,7 @@ class ParquetSource:
         return at
 
     def _bounds(self, first: int, last: int, pieces: int) -> list[int]:
-        """Cuts the row groups into runs of about equal bytes."""
+        """Divides the row groups into sequences of about equal bytes."""
         before = self._bytes_before(first)
         goals = before + (self._bytes_before(last) - before) * np.arange(1, pieces) / pieces
         cuts = np.searchsorted(self._ends[first:last], goals, side="left") + first + 1
@@ -139,7 +140,7 @@ class ParquetSource:
         return max(self._group_ts(group.file, group.number) for group in self._groups)
 
     def _layout_groups(self, last: int) -> list[list[Any]]:
-        """The row groups before `last` that bring a layout for the first time."""
+        """The row groups before `last` that contain a layout for the first time."""
         known: set[int] = set()
         found: list[list[Any]] = []
         for group in self._groups[:last]:
@@ -150,7 +151,7 @@ class ParquetSource:
         return found
 
     def _footer(self, file: str) -> pq.FileMetaData:
-        """Read and checked once; the splits of a run open their files with it."""
+        """The footer of a file. It is read and checked once, and used for all splits of the file."""
         if file not in self._footers:
             self._footers[file] = _checked_footer(str(self._directory / file))
         return self._footers[file]
@@ -166,7 +167,7 @@ class ParquetSource:
         yield from table.combine_chunks().to_batches(max_chunksize=rows)
 
     def _layouts(self, file: str, number: int) -> dict[int, str]:
-        """The layouts that stand in a row group; reads the payload of none."""
+        """The layouts that a row group defines. Does not read the columns with values."""
         if (file, number) not in self._known_layouts:
             chosen = pc.equal(self._columns(file, number, ["kind"]).column("kind"), LAYOUT)
             rows = None
@@ -178,7 +179,7 @@ class ParquetSource:
         return self._known_layouts[file, number]
 
     def _group_ts(self, file: str, number: int) -> int:
-        """The greatest commit-ts, from the statistics or, where a writer left them out, from the rows."""
+        """The greatest commit-ts, from the statistics of the file or, if it has none, from the rows."""
         statistics = _column(self._footer(file).row_group(number), "commit_ts").statistics
         if statistics is not None and statistics.has_min_max:
             return int(statistics.max)
@@ -186,7 +187,7 @@ class ParquetSource:
 
 
 def write_events(directory: str | Path, batches: Iterable[pa.RecordBatch], rows_per_file: int) -> list[Path]:
-    """Writes batches of EVENTS as `events-000000.parquet`, ...: a row group a batch, a new file after so many rows."""
+    """Writes batches of EVENTS as `events-000000.parquet`, ...: a row group per batch, `rows_per_file` rows a file."""
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
@@ -228,19 +229,19 @@ def _checked_footer(path: str) -> pq.FileMetaData:
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Alike but for the name and nullability of a list's element, which writers choose differently."""
+    """Equal, except for the name and nullability of a list's element, which differ between writers."""
     if pa.types.is_list(found) and pa.types.is_list(wanted):
         return bool(found.value_type == wanted.value_type)
     return bool(found == wanted)
 
 
 def _column(group: pq.RowGroupMetaData, name: str) -> pq.ColumnChunkMetaData:
-    """The column chunk of this name; a list's chunk is known by the list's name."""
+    """The column chunk of this name; for a list, the chunk whose path begins with the name."""
     chunks = (group.column(index) for index in range(group.num_columns))
     return next(chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] == name)
 
 
 def _encoded_bytes(group: pq.RowGroupMetaData) -> int:
-    """A delete encodes `before`, all others `after`; the larger of the two is close for any mix."""
+    """An estimate. A delete encodes `before`, other changes `after`; the larger of the two is close for any mix."""
     payload_bytes = max(int(_column(group, name).total_uncompressed_size) for name in _IMAGES)
     return payload_bytes + int(group.num_rows) * _LINE_BYTES

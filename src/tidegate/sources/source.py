@@ -1,7 +1,7 @@
-"""What every source promises, and the readers of option text that sources share.
+"""The contract of every source, and functions that all sources use to read the text of their URI.
 
-A source hands out change events between two offsets. An offset and a split are small JSON values; the same offsets give
-the same rows whenever and wherever they are read, so a split can be opened by any process that opens the same URI.
+A source hands out the change events between two offsets. Offsets and splits are small JSON values. The same offsets
+give the same rows at any time and in any process, so any process that opens the same URI can read a split.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Split = dict[str, Any]
 
 ORDERINGS = ("per-table", "global")
 WAKE_MODES = ("enqueue", "flush")
-BATCH_BYTES = 8 << 20  # encoded bytes in one Arrow batch, about
+BATCH_BYTES = 8 << 20  # approximate encoded bytes of one Arrow batch
 
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
@@ -36,14 +36,14 @@ class Source(Protocol):
         ...
 
     def latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
-        """How far to read from `start`: within the limit, but at least one unit; `start` itself when there is nothing.
+        """How far to read from `start`: up to the limit, but at least one unit. `start` itself if nothing is new.
 
-        Tables whose ids are in `held` are not handed out where the source has a path per table.
+        Tables whose ids are in `held` are not handed out, if the source can read tables separately.
         """
         ...
 
     def splits(self, start: Offset, end: Offset, parallelism: int) -> list[Split]:
-        """The work between two offsets, balanced by bytes; a table stays in one split unless ordering is `global`."""
+        """The events between two offsets in splits of about equal bytes. A table is in one split unless `global`."""
         ...
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -51,7 +51,7 @@ class Source(Protocol):
         ...
 
     def backlog_bytes(self, offset: Offset) -> int | None:
-        """What is left behind `offset`; None when the source never ends."""
+        """Bytes that are left after `offset`; None if the source never ends."""
         ...
 
 
@@ -75,13 +75,13 @@ def byte_count(text: str) -> int:
 
 
 def read_query(query: str, readers: Mapping[str, Callable[[str], Any]], what: str) -> dict[str, Any]:
-    """The values of a URI's query; each reader raises ValueError that says what it wants."""
+    """The values of a URI's query. A reader raises a ValueError that says what it accepts: `a size such as 64KiB`."""
     values: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in readers:
             raise BadSetting(f"{what}: unknown parameter {name!r}; known: {', '.join(sorted(readers))}")
         if name in values:
-            raise BadSetting(f"{what}: parameter {name!r} stands twice; keep one")
+            raise BadSetting(f"{what}: parameter {name!r} is given twice; keep one")
         try:
             values[name] = readers[name](text)
         except ValueError as exc:

@@ -1,4 +1,4 @@
-"""What a run shows: a live block on a terminal, a line every few seconds elsewhere, a summary at the end."""
+"""What `tidegate run` prints: a live block on a terminal, else a line every few seconds; a summary at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 class Display:
-    """Rates are over the time since the display showed the last time."""
+    """Prints the status. Rates are measured since the last time it was printed."""
 
     def __init__(self, out: TextIO, settings: Settings) -> None:
         self._out, self._settings = out, settings
@@ -122,7 +122,7 @@ class Summary:
                 "",
                 "next:",
                 f'  {program} verify --source "{source}" --sink "{sink}"',
-                f'  {program} run --source "{source}" --sink "{sink}" --duration 30s   (goes on where this run ended)',
+                f'  {program} run --source "{source}" --sink "{sink}" --duration 30s   (continues after this run)',
                 f"  {program} bench throughput",
             ]
         )

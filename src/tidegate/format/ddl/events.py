@@ -1,13 +1,13 @@
-"""A DDL as the events carry it: which dispatchers it concerns, and the tables as they are afterwards.
+"""A DDL as events carry it: which dispatchers it affects, and the tables after it.
 
 The `ddl` column of a row of kind `ddl` holds `DdlEvent.to_json()`; the row's `commit_ts` is the DDL's finished-ts.
 
     DdlEvent(DROP_TABLE, "DROP TABLE `shop`.`t`", schema_id=100, blocked=Scope(NORMAL, (0, 201)),
              dropped=Scope(NORMAL, (201,)), tables=(TableAfter("shop", "t", 201, layout=7),))
 
-Ids of dispatchers are physical table ids; 0 is the table trigger, which takes part in what makes or ends tables.
-`tables` stands in the order in which the schema files are written (`ddl_files`). What each DDL carries is decided in
-`ddl_scope`, its text in `ddl_queries`.
+Ids of dispatchers are physical table ids; 0 is the table trigger, which takes part in every DDL that creates or ends a
+table. `tables` is in the order in which the schema files are written (`files.py`). `scope.py` decides what each DDL
+carries, `queries.py` its text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ADD_PARTITION, DROP_PARTITION, TRUNCATE_PARTITION, REORGANIZE_PARTITION = 19, 20
 EXCHANGE_PARTITION, PARTITION_BY, REMOVE_PARTITIONING = 42, 71, 72
 CREATE_VIEW, DROP_VIEW = 21, 24
 
-# What changes one table and leaves its name and ids as they are.
+# DDLs that change one table and keep its name and ids.
 ALTERS = {
     "add column": 5, "drop column": 6, "add index": 7, "drop index": 8, "add foreign key": 9, "drop foreign key": 10,
     "modify column": 12, "rebase auto id": 13, "set default": 15, "table comment": 17, "rename index": 18,
@@ -37,7 +37,7 @@ ALTERS = {
     "index visibility": 41, "multi-schema change": 61, "ttl": 65, "remove ttl": 67, "full-text index": 230,
     "hybrid index": 231,
 }  # fmt: skip
-# The whole allow-list: a DDL of any other type never reaches the sink.
+# The complete allow-list: a DDL of any other type never reaches the sink.
 ACTIONS = ALTERS | {
     "create database": CREATE_DATABASE, "drop database": DROP_DATABASE, "database charset": DATABASE_CHARSET,
     "create table": CREATE_TABLE, "drop table": DROP_TABLE, "truncate table": TRUNCATE_TABLE,
@@ -54,7 +54,7 @@ NORMAL, DB, ALL = "normal", "db", "all"
 
 @dataclass(frozen=True)
 class Scope:
-    """These physical tables (`normal`), those of one database (`db`), or all of them."""
+    """Which tables a DDL affects: the listed physical ids (`normal`), those of one database (`db`), or all tables."""
 
     kind: str
     table_ids: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ class Scope:
             raise BadEvents(f"a DDL's scope of kind {self.kind!r} has fields of another kind: {self}")
 
     def covers(self, table_id: int, schema_id: int) -> bool:
-        """Whether this physical table, which is now in this database, is meant."""
+        """Whether the scope contains this physical table, which is now in this database."""
         if self.kind == NORMAL:
             return table_id in self.table_ids
         return self.kind == ALL or schema_id == self.schema_id
@@ -93,10 +93,11 @@ class UpdatedSchema:
 
 @dataclass(frozen=True)
 class TableAfter:
-    """A table (or view, or with table "" a database) after the DDL; a dropped one as it was last.
+    """A table (or view, or with table "" a database) after the DDL. A dropped table is shown as it was before.
 
     `table_id` is the logical id, `layout` the fingerprint of the columns, `partitions` the physical ids if there are
-    partitions, `old_schema` and `old_table` the names before a rename, `query` its piece of a DDL of several tables.
+    partitions. `old_schema` and `old_table` are the names before a rename. `query` is this table's part of a DDL over
+    several tables.
     """
 
     schema: str
@@ -111,7 +112,7 @@ class TableAfter:
 
 @dataclass(frozen=True)
 class DdlEvent:
-    """One DDL. `not_sync` says that an event filter leaves it out: nothing is written, but dispatchers still change."""
+    """One DDL. `not_sync`: an event filter leaves it out, so no file is written, but dispatchers still change."""
 
     type: int
     query: str
@@ -124,12 +125,13 @@ class DdlEvent:
     tables: tuple[TableAfter, ...] = ()
 
     def reaches(self, table_id: int, schema_id: int) -> bool:
-        """Whether the DDL stands in the stream of this table's dispatcher: it is blocked by it, or begins with it."""
+        """Whether this table's dispatcher receives the DDL: the DDL blocks it, or it begins with the DDL."""
         if any(table.table_id == table_id for table in self.added):
             return True
         if self.blocked is None:
             return False
-        owned = table_id == TRIGGER and self.blocked.kind != NORMAL  # the trigger owns what concerns a whole database
+        # DDLs over a database or over all tables belong to the trigger.
+        owned = table_id == TRIGGER and self.blocked.kind != NORMAL
         return owned or self.blocked.covers(table_id, schema_id)
 
     def to_json(self) -> str:
@@ -146,12 +148,12 @@ class DdlEvent:
 
 
 def is_replicated(action: int) -> bool:
-    """Whether a DDL of this action code is for the sink at all: `is_replicated(16)` (shard row id bits) is False."""
+    """Whether a DDL of this action code reaches the sink: `is_replicated(16)` (shard row id bits) is False."""
     return action in ACTION_NAMES
 
 
 def should_block(event: DdlEvent, complete: bool) -> bool:
-    """Whether dispatchers must meet in a barrier; `complete` says that this one owns its whole physical table."""
+    """Whether dispatchers must wait for each other in a barrier. `complete`: one dispatcher owns the whole table."""
     if event.blocked is None:
         return False
     return event.blocked.kind != NORMAL or not complete or len(event.blocked.table_ids) > 1
@@ -164,7 +166,7 @@ def has_schedule_changes(event: DdlEvent) -> bool:
 
 
 def is_splitable(layout: Layout) -> bool:
-    """Whether a table may be cut into spans: it has a primary key and no other unique index."""
+    """Whether a table may be split into spans: it has a primary key and no other unique index."""
     return any(column.pk for column in layout.columns) and not layout.unique_keys
 
 
@@ -173,7 +175,7 @@ _Reader = Callable[[Any, str], Any]
 
 
 def _shown(value: Any) -> Any:
-    """Objects as dicts of what differs from the default, tuples as lists."""
+    """Objects become dicts of the fields that differ from the default, tuples become lists."""
     if is_dataclass(value):
         given = ((field, getattr(value, field.name)) for field in fields(value))
         return {field.name: _shown(item) for field, item in given if item != field.default}
@@ -194,7 +196,7 @@ def _read(kind: type[_T], shape: Any, where: str) -> _T:
 
 def _plain(kind: type) -> _Reader:
     def read(value: Any, where: str) -> Any:
-        if type(value) is not kind:  # not isinstance: true is no number here
+        if type(value) is not kind:  # not isinstance, because true must not count as a number
             raise BadEvents(f"{where} must be {kind.__name__}, not {value!r:.80}")
         return value
 

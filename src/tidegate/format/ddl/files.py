@@ -1,13 +1,13 @@
 """The schema files that a DDL writes, in order, under target names.
 
-    create, alter, truncate, recover    one file with the columns afterwards
-    drop table, drop view               one file with the columns that were; for a view only their names
+    create, alter, truncate, recover    one file with the columns after the DDL
+    drop table, drop view               one file with the columns before the DDL; for a view only their names
     rename                              one file under the new name
-    rename tables, create tables        one file for each piece, of type 14 or 3
-    exchange partition                  the partitioned table with query and type, then the other one without
-    a database                          one file without columns; none where table ids stand for names
+    rename tables, create tables        one file for each table, of type 14 or 3
+    exchange partition                  the partitioned table with query and type, then the other table without them
+    a database                          one file without columns; no file if table ids replace names
 
-A DDL that is not to be synced writes nothing.
+A DDL with `not_sync` writes no file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Target = Callable[[str, str], tuple[str, str]]
 
 _PIECE_TYPES = {ddl.RENAME_TABLES: ddl.RENAME_TABLE, ddl.CREATE_TABLES: ddl.CREATE_TABLE}
 _VIEWS = (ddl.CREATE_VIEW, ddl.DROP_VIEW)
-_NEEDS_NO_COLUMNS = (*_VIEWS, ddl.DROP_TABLE)  # a source need not know what a vanished table looked like
+_NEEDS_NO_COLUMNS = (*_VIEWS, ddl.DROP_TABLE)  # a source may not know the columns of a dropped table
 
 
 class SchemaFile(NamedTuple):
@@ -44,7 +44,7 @@ def schema_files(
 ) -> list[SchemaFile]:
     """`shop/orders/meta/schema_437_0752767265.json` and its text for an alter of `shop`.`orders` at 437.
 
-    `target` gives the routed names of a table; of a database with table "".
+    `target` gives the routed names of a table; for a database it is called with table "".
     """
     if event.not_sync:
         return []
@@ -95,7 +95,7 @@ def _action(event: DdlEvent, at: int, target: Target) -> tuple[int, str]:
 
 
 def _target_query(event: DdlEvent, table: TableAfter, query: str, target: Target) -> str:
-    """The query with target names; where nothing is routed, the very text of the event."""
+    """The query with target names; exactly the text of the event if no name is routed."""
     names = _names(event, table)
     targets = [target(*name) for name in names]
     if targets == names:
@@ -114,7 +114,7 @@ def _target_query(event: DdlEvent, table: TableAfter, query: str, target: Target
 
 
 def _names(event: DdlEvent, table: TableAfter) -> list[tuple[str, str]]:
-    """The source names that the query mentions, in its order."""
+    """The source names that the query mentions, in the order of the query."""
     if event.type in (ddl.RENAME_TABLE, ddl.RENAME_TABLES):
         return [(table.old_schema, table.old_table), (table.schema, table.table)]
     mentioned = event.tables if event.type == ddl.EXCHANGE_PARTITION else (table,)

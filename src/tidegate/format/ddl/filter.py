@@ -1,9 +1,9 @@
-"""What of a DDL a changefeed's rules leave: the allow-list, the filter, and event filters.
+"""Which DDLs, and which parts of them, the rules of a changefeed keep: the allow-list, the filter, and event filters.
 
-The filter judges a rename by the name before it (of several steps the first), an exchange by both of its tables and a
-database by whether any of its tables may pass. A table that it leaves out has no dispatcher, so a DDL about it alone is
-nothing to us; of a DDL of several tables those pieces are cut away. What an event filter leaves out is not written, but
-its dispatchers change all the same.
+For a rename the filter looks at the old name (in several steps, the first one), for an exchange at both tables, for a
+database at whether any of its tables may be kept. A table that the filter leaves out has no dispatcher, so a DDL of
+only this table is ignored. From a DDL of several tables, the parts of such tables are removed. A DDL that an event
+filter leaves out writes no file, but its dispatchers still change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.format.ddl.scope import RenameIntoFilter, apply_event_filter
 from tidegate.format.rules.matching import TablePatterns, go_regex
 from tidegate.format.rules.rules import EventFilter, EventFilters, Rules, TableFilter
 
-# The names that event filters have for actions, where they differ from those of `ACTIONS`.
+# The names that event filters use for actions, if they differ from those of `ACTIONS`.
 _EVENT_NAMES = {
     "database charset": ("modify schema charset and collate",),
     "create database": ("create database", "create schema"),
@@ -55,14 +55,14 @@ _ALTER_TABLE = frozenset(
 
 
 def event_names(action: int) -> frozenset[str]:
-    """`{"all", "all ddl", "alter table", "create index"}` for an index: whatever an event filter may call the DDL."""
+    """`{"all", "all ddl", "alter table", "create index"}` for an index: all names that an event filter may use."""
     name = ACTION_NAMES[action]
     alter = ("alter table",) if action in _ALTER_TABLE else ()
     return frozenset(("all", "all ddl", *alter, *_EVENT_NAMES.get(name, (name,))))
 
 
 class _Ignoring(NamedTuple):
-    """One event filter, ready to be asked."""
+    """One event filter, with its patterns compiled."""
 
     tables: TablePatterns
     events: frozenset[str]
@@ -75,14 +75,14 @@ class _Ignoring(NamedTuple):
 
 
 class DdlRules:
-    """The rules of a changefeed, asked about DDLs."""
+    """The rules of a changefeed, as far as they apply to DDLs."""
 
     def __init__(self, rules: Rules) -> None:
         self._filter = rules.filter
         self._ignoring = [_ignoring(each, rules.event_filters) for each in rules.event_filters.filters]
 
     def kept(self, event: DdlEvent) -> DdlEvent | None:
-        """The event as it is to be carried out; None if the filter leaves nothing of it."""
+        """The event with the parts that the filter keeps; None if it keeps no part."""
         tables = _kept(event, self._filter)
         if event.tables and not tables:
             return None
@@ -97,7 +97,7 @@ class DdlRules:
         return apply_event_filter(left, ignored)
 
     def written(self, event: DdlEvent) -> DdlEvent | None:
-        """The event with the tables whose schema files are written; None if there is nothing to write."""
+        """The event with the tables whose schema files are written; None if no file is written."""
         if not is_replicated(event.type):
             return None
         left = self.kept(event)
@@ -110,7 +110,7 @@ def _ignoring(of: EventFilter, filters: EventFilters) -> _Ignoring:
 
 
 def _kept(event: DdlEvent, tables: TableFilter) -> tuple[TableAfter, ...]:
-    """The tables that the filter lets through; one that it left out so far and lets through now is an error."""
+    """The tables that the filter keeps. An error if a rename brings a table from a left out name to a kept one."""
     _refuse_unread(event, tables)
     if event.type == ddl.EXCHANGE_PARTITION:
         return event.tables if any(_matches(tables, *_before(table)) for table in event.tables) else ()
@@ -128,7 +128,7 @@ def _refuse_unread(event: DdlEvent, tables: TableFilter) -> None:
         if before.old_table and not _matches(tables, *_before(before)) and _matches(tables, after.schema, after.table):
             raise RenameIntoFilter(
                 f"{'.'.join(_before(before))}, which the filter leaves out, is renamed to {after.schema}.{after.table}"
-                ", which it keeps: what the table holds was never read; filter both or none"
+                ", which it keeps: the rows of the table were never read; let the filter keep both names or neither"
             )
 
 

@@ -1,9 +1,9 @@
 """The text of a DDL as the schema file shows it.
 
-DROP TABLE, DROP VIEW, RENAME TABLE and EXCHANGE PARTITION are built anew with full names; each piece of a DDL of
-several tables ends with `;`. TiCDC prints every other statement again with TiDB's parser. Here only a plain CREATE
-TABLE is printed again, as far as its text is certain; anything else keeps the text that the source gave, which is what
-TiCDC itself does with a statement that it cannot parse.
+DROP TABLE, DROP VIEW, RENAME TABLE and EXCHANGE PARTITION are built with full names. Each part of a DDL of several
+tables ends with `;`. TiCDC prints all other statements again with TiDB's parser. Here only a plain CREATE TABLE is
+printed again, and only if its text is certain. All other statements keep the text of the source, which is also what
+TiCDC does with a statement that it cannot parse.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Name = tuple[str, str]
 _NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
 _FULL_NAME = rf"{_NAME}(?:\s*\.\s*{_NAME})?"
 _IF = r"(?:\s+IF\s+(?:NOT\s+)?EXISTS)?"
-# Without a name it means the database in use, and what follows is an option.
+# ALTER DATABASE without a name means the current database; then an option follows.
 _ALTER_DATABASE = r"ALTER\s+(?:DATABASE|SCHEMA)(?!\s+(?:DEFAULT|CHARACTER|CHARSET|COLLATE|ENCRYPTION|PLACEMENT|SET)\b)"
 _VIEW_OPTIONS = (
     r"(?:OR\s+REPLACE\s+)?(?:ALGORITHM\s*=\s*\w+\s+)?"
@@ -39,7 +39,7 @@ _EXCHANGE = re.compile(
 
 
 def quoted(name: str) -> str:
-    """`` `a``b` `` of ``a`b``."""
+    """`` `a``b` `` for ``a`b``."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -61,7 +61,7 @@ def rename_query(old: Name, new: Name) -> str:
 
 
 def exchange_query(query: str, partitioned: Name, normal: Name) -> str:
-    """The same exchange between the tables of these names; a text that is no exchange stays as it is."""
+    """The same exchange with these table names. A text that is not an exchange is returned unchanged."""
     found = _EXCHANGE.fullmatch(query)
     if found is None:
         return query
@@ -73,27 +73,27 @@ def exchange_query(query: str, partitioned: Name, normal: Name) -> str:
 
 
 def named_query(query: str, name: Name) -> str:
-    """The statement with this full name for the object that it makes or changes: the first name behind its verb.
+    """The statement with this full name for the object that it creates or changes: the first name after its verb.
 
-    Only CREATE, ALTER and TRUNCATE of tables, databases, views and indexes are known; other texts stay as they are.
+    Only CREATE, ALTER and TRUNCATE of tables, databases, views and indexes are known; other texts are unchanged.
     """
     found = _HEAD.match(query)
     return query[: found.start("name")] + full_name(name) + query[found.end("name") :] if found else query
 
 
 def statement(query: str) -> str:
-    """A single statement: printed again if that is certain, without comments around it and without `;`."""
+    """A single statement without `;` and surrounding comments; printed again if its text is certain."""
     try:
         statements = list(_statements(query))
-    except BadEvents:  # TiCDC too takes a text that it cannot read as it is
+    except BadEvents:  # TiCDC, too, keeps a text that it cannot parse
         return query
     return _printed(query, statements[0]) if len(statements) == 1 else query
 
 
 def split_queries(text: str) -> tuple[str, ...]:
-    """The statements of a text, each printed again if that is certain and ended with `;`.
+    """The statements of a text, each ended with `;` and printed again if its text is certain.
 
-    ``("CREATE TABLE `a` (`id` INT);", "CREATE TABLE b LIKE a;")`` of `create table a (id int); CREATE TABLE b LIKE a`.
+    ``("CREATE TABLE `a` (`id` INT);", "CREATE TABLE b LIKE a;")`` for `create table a (id int); CREATE TABLE b LIKE a`.
     """
     return tuple(f"{_printed(text, tokens)};" for tokens in _statements(text))
 
@@ -109,11 +109,11 @@ class _Token(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The token as a quoted name; "" if it is none."""
+        """The token as a quoted name; "" if it is not a name."""
         return quoted(self.text) if self.kind == "word" else self.text if self.kind == "name" else ""
 
 
-# A comment that begins with !, T!, M! or + is not one: what stands in it counts.
+# A comment that begins with !, T!, M! or + is not skipped: its content is part of the statement.
 _TOKEN = re.compile(
     r"(?P<blank>\s+|--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*(?!!|[TM]!|\+).*?\*/)"
     r"|(?P<name>`(?:[^`]|``)+`)"
@@ -129,7 +129,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            raise BadEvents(f"the DDL text {text!r:.120} has a quote at {at} that does not end")
+            raise BadEvents(f"the DDL text {text!r:.120} has a quote at {at} that is never closed")
         if found.lastgroup != "blank":
             yield _Token(found.lastgroup or "", found[0], at)
         at = found.end()
@@ -141,7 +141,7 @@ def _statements(text: str) -> Iterator[list[_Token]]:
     for token in [*_tokens(text), _Token("mark", ";", len(text))]:
         depth += {"(": 1, ")": -1}.get(token.text, 0)
         if depth < 0 or (depth and token.text == ";"):
-            raise BadEvents(f"the DDL text {text!r:.120} has a bracket without its partner before {token.start}")
+            raise BadEvents(f"the DDL text {text!r:.120} has an unmatched bracket before {token.start}")
         if token.text != ";":
             statement.append(token)
         elif statement:
@@ -154,7 +154,7 @@ def _printed(text: str, tokens: list[_Token]) -> str:
     return printed or text[tokens[0].start : tokens[-1].start + len(tokens[-1].text)]
 
 
-# Types whose printed form is their own text; BIT, for one, would come out as BIT(1).
+# Types that are printed exactly as written. BIT is not one of them: it is printed as BIT(1).
 _TYPES = frozenset(
     (
         *("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "DECIMAL", "DATE", "DATETIME", "TIMESTAMP", "TIME"),

@@ -1,13 +1,14 @@
-"""What each DDL carries: the dispatchers it blocks, ends, begins or moves, and the tables afterwards.
+"""Builds the event of each DDL: the dispatchers that it blocks, ends, begins or moves, and the tables after it.
 
-A source says what the catalogue held before and after (`Table`) and what the filter keeps; a builder returns the event,
-or None if the filter leaves all of it out. A DDL of a database is built only if the filter keeps the database.
+A source gives the tables of the catalogue before and after (`Table`), and says which the filter keeps. A builder
+returns the event, or None if the filter leaves out all of it. A source builds a DDL of a database only if the filter
+keeps the database.
 
     create_table(Table(100, "shop", "orders", 200, layout), "create table orders (...)")
     rename_table(Table(100, "shop", "t", 200, layout), Table(105, "archive", "t", 200, layout))
 
-What makes or ends a dispatcher blocks the table trigger as well; an alter blocks the table alone. Event filters come
-after: `apply_event_filter`.
+A DDL that begins or ends a dispatcher also blocks the table trigger; an alter blocks only its table. Event filters are
+applied later, by `apply_event_filter`.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _ALTER_TYPES = frozenset(ddl.ALTERS.values())
 
 
 class RenameIntoFilter(BadEvents):
-    """A table that was left out gets a name that is kept: what it holds already was never read."""
+    """A table that the filter left out gets a name that it keeps. The rows that the table has were never read."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table or view of the catalogue at one moment; `id` is logical, `kept` says that the filter lets it through."""
+    """A table or view of the catalogue at one moment; `id` is logical, `kept` is the answer of the filter."""
 
     schema_id: int
     schema: str
@@ -52,7 +53,7 @@ class Table:
 
     @property
     def physical(self) -> tuple[int, ...]:
-        """The ids of its dispatchers: the partitions, else the table itself."""
+        """The ids of its dispatchers: the partitions if there are any, else the table itself."""
         return self.partitions or (self.id,)
 
     @property
@@ -74,7 +75,7 @@ def alter_database_charset(schema_id: int, schema: str, query: str) -> DdlEvent:
 
 
 def create_table(table: Table, query: str, like: Table | None = None) -> DdlEvent | None:
-    """`like` is the table whose definition is copied; what comes to it first must be written first."""
+    """`like` is the table whose definition is copied. It is blocked too, so that its earlier DDLs are written first."""
     copied = like.physical if like is not None and like.kept else ()
     return _begin(ddl.CREATE_TABLE, table, query, copied)
 
@@ -84,7 +85,7 @@ def recover_table(table: Table, query: str) -> DdlEvent | None:
 
 
 def create_tables(pieces: Sequence[tuple[Table, str]]) -> DdlEvent | None:
-    """Each table with its own statement; the pieces of tables that the filter leaves out are cut away."""
+    """Each table with its own statement. Tables that the filter leaves out are removed."""
     kept = [(table, _piece(query)) for table, query in pieces if table.kept]
     if not kept:
         return None
@@ -112,7 +113,7 @@ def drop_table(table: Table) -> DdlEvent | None:
 
 
 def truncate_table(before: Table, after: Table, query: str) -> DdlEvent | None:
-    """The table goes on under a new id, or with new partitions."""
+    """The table gets a new id, or new partitions."""
     return _replace(ddl.TRUNCATE_TABLE, before, after, query)
 
 
@@ -123,7 +124,7 @@ def change_partitions(action: int, before: Table, after: Table, query: str) -> D
 
 
 def exchange_partition(before: Table, after: Table, normal: Table, query: str) -> DdlEvent | None:
-    """`before` and `after` are the partitioned table, `normal` the other one as it was: it takes the id that left."""
+    """`before` and `after` are the partitioned table. `normal` is the other one before; it gets the partition's id."""
     partition_id = _exchanged(before, after, normal)
     if not after.kept and not normal.kept:
         return None
@@ -138,16 +139,16 @@ def exchange_partition(before: Table, after: Table, normal: Table, query: str) -
 
 
 def rename_table(before: Table, after: Table) -> DdlEvent | None:
-    """Also ALTER TABLE ... RENAME. Into a name that the filter leaves out, the table ends."""
+    """Also for ALTER TABLE ... RENAME. If the filter leaves out the new name, the table ends."""
     query = ddl_queries.rename_query(before.names, after.names)
     return _rename(ddl.RENAME_TABLE, query, [(before, after)], (_after(after, before=before),))
 
 
 def rename_tables(pairs: Sequence[tuple[Table, Table]]) -> DdlEvent | None:
-    """Each step of the statement as (before, after), in its order.
+    """The steps of the statement as (before, after), in order.
 
-    A table may stand in several steps, as `a TO tmp` and `tmp TO b` of a swap. Whether it is followed, ends or moves is
-    judged by its first and its last name.
+    A table may be in several steps, such as `a TO tmp` and `tmp TO b`. Its first and its last name decide whether it is
+    kept, ends or moves.
     """
     ends = list(_ends(pairs).values())
     followed = {first.id for first, last in ends if first.kept or last.kept}
@@ -157,7 +158,7 @@ def rename_tables(pairs: Sequence[tuple[Table, Table]]) -> DdlEvent | None:
 
 
 def create_view(view: Table, query: str) -> DdlEvent | None:
-    """A view may read any table, so all of them come first."""
+    """A view may read any table, so it blocks all tables."""
     query = ddl_queries.named_query(ddl_queries.statement(query), view.names)
     return _view(ddl.CREATE_VIEW, view, query, Scope(ddl.ALL))
 
@@ -167,7 +168,7 @@ def drop_view(view: Table) -> DdlEvent | None:
 
 
 def alter_table(action: int, table: Table, query: str) -> DdlEvent | None:
-    """Columns, indexes, foreign keys, comment, charset, TTL: `table` as it is afterwards, its ids unchanged."""
+    """Columns, indexes, foreign keys, comment, charset, TTL. `table` is the table after the DDL, with the same ids."""
     _check(action, _ALTER_TYPES, "alter_table")
     if not table.kept:
         return None
@@ -176,10 +177,10 @@ def alter_table(action: int, table: Table, query: str) -> DdlEvent | None:
 
 
 def apply_event_filter(event: DdlEvent, ignored: Callable[[str, str, str], bool]) -> DdlEvent:
-    """The event without what `ignored(schema, table, query)` leaves out; dispatchers begin, end and move all the same.
+    """The event without what `ignored(schema, table, query)` leaves out. Dispatchers still begin, end and move.
 
-    A rename is asked about by its old name, an exchange by its partitioned table. Of a DDL of several tables the
-    ignored pieces are cut away; any other DDL becomes `not_sync`.
+    `ignored` gets the old name of a rename and the partitioned table of an exchange. From a DDL of several tables the
+    ignored parts are removed; any other ignored DDL becomes `not_sync`.
     """
     if event.type in (ddl.RENAME_TABLES, ddl.CREATE_TABLES):
         left = tuple(table for table in event.tables if not ignored(*_decisive(table), table.query))
@@ -252,7 +253,7 @@ def _begin(action: int, table: Table, query: str, copied: tuple[int, ...] = ()) 
 
 
 def _replace(action: int, before: Table, after: Table, query: str) -> DdlEvent | None:
-    """Physical ids that are gone afterwards end, new ones begin; whatever was there before is blocked."""
+    """Ids that exist only before the DDL end, ids that exist only after it begin. All ids before it are blocked."""
     if not before.kept:
         return None
     return DdlEvent(
@@ -267,7 +268,7 @@ def _replace(action: int, before: Table, after: Table, query: str) -> DdlEvent |
 
 
 def _exchanged(before: Table, after: Table, normal: Table) -> int:
-    """The id of the partition that left."""
+    """The id of the partition that leaves the partitioned table."""
     left = set(before.partitions) - set(after.partitions)
     if len(left) != 1 or set(after.partitions) - set(before.partitions) != {normal.id}:
         raise BadEvents(
@@ -284,13 +285,13 @@ def _swap(event: DdlEvent, partitioned: Table, normal: Table, partition_id: int)
 
 
 def _swap_one(event: DdlEvent, kept: Table, old_id: int, new_id: int) -> DdlEvent:
-    """Only one side is kept: its old part ends and what it got begins."""
+    """The filter keeps only one side: its old id ends and the id that it got begins."""
     blocked, dropped = _normal(old_id, ddl.TRIGGER), _normal(old_id)
     return replace(event, blocked=blocked, dropped=dropped, added=_added(kept, (new_id,)))
 
 
 def _ends(pairs: Iterable[tuple[Table, Table]]) -> dict[int, tuple[Table, Table]]:
-    """For each table, by logical id, what it was before the first step and what it is after the last."""
+    """For each table, by logical id: the table before the first step and after the last step."""
     ends: dict[int, tuple[Table, Table]] = {}
     for before, after in pairs:
         ends[before.id] = (ends[before.id][0] if before.id in ends else before, after)

@@ -1,9 +1,9 @@
-r"""canal-json lines read back into changes: the exact inverse of `canal_json.encode`.
+r"""Reads canal-json lines back into changes: the exact inverse of `format.encode.canal_json`.
 
-Nothing is taken on trust: the changes that were read are encoded again, and data that are not exactly these bytes are
-refused. So key order, types, escapes, spaces and numbers need few rules of their own here. One thing a line does not
-tell: which byte it was that is no UTF-8. It was written as `\ufffd` and reads back as the byte 0xFF, which is none
-either, and never as the character U+FFFD, which stands in a line as itself.
+The changes that were read are encoded again, and data that differ from these bytes are refused. So key order, types,
+escapes, spaces and numbers need few checks here. One thing is lost in a line: the value of a byte that is not UTF-8. It
+is written as the escape `\ufffd` and reads back as the byte 0xFF, which is not UTF-8 either. The character U+FFFD
+itself is written unescaped, so the two are never mixed up.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import pyarrow as pa
 from tidegate.errors import BadEvents
 from tidegate.events import DELETE, EVENTS, ROW_KINDS, UPDATE, tso
 from tidegate.format.encode.canal_json import CanalOptions, encode
-from tidegate.format.encode.values import FLOAT_BITS, float_texts
+from tidegate.format.encode.floats import FLOAT_BITS, float_texts
 from tidegate.format.tables import Column, Layout
 
 
 class Absent(Enum):
-    """What a line does not say. It is not NULL: the row had a value, or NULL, that nobody wrote down."""
+    """A value that the line does not contain. It is not NULL: the row had some value, or NULL."""
 
     ABSENT = "absent"
 
@@ -65,7 +65,7 @@ def decode(data: bytes, layout: Layout, options: CanalOptions, selected: tuple[i
         changes = _canonical(_changes(_marked(data.decode()), layout, options, selected), layout, selected)
         written = _written(changes, layout, options, selected)
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError, pa.lib.ArrowException) as exc:
-        raise BadEvents(f"the data are no canal-json lines of {len(layout.shown(selected))} columns: {exc}") from exc
+        raise BadEvents(f"the data are not canal-json lines of {len(layout.shown(selected))} columns: {exc}") from exc
     _check_same(data, written)
     return changes
 
@@ -74,14 +74,15 @@ def decode(data: bytes, layout: Layout, options: CanalOptions, selected: tuple[i
 
 
 def _marked(text: str) -> str:
-    """The text with a lone surrogate, which JSON text has nowhere else, for every bad byte."""
+    """The text with a lone surrogate for every byte that was not UTF-8. JSON text contains no other lone surrogates."""
     if _BAD_BYTE not in text:
         return text
     return _ESCAPE.sub(lambda match: _BAD_BYTE_MARK if match[0] == _BAD_BYTE else match[0], text)
 
 
 def _changes(text: str, layout: Layout, options: CanalOptions, selected: tuple[int, ...] | None) -> list[Change]:
-    scanner = json.JSONDecoder(object_pairs_hook=tuple)  # a tuple of pairs keeps order and repeats, and is no list
+    # A tuple of pairs keeps order and duplicates of keys, and differs from a JSON list.
+    scanner = json.JSONDecoder(object_pairs_hook=tuple)
     columns = layout.shown(selected)
     changes: list[Change] = []
     position = 0
@@ -125,7 +126,7 @@ def _deleted(members: Any, columns: Sequence[Column], layout: Layout, options: C
 
 
 def _old(shown: Any, columns: Sequence[Column], data: Values, options: CanalOptions) -> Values:
-    """The old row; what it does not mention is as in `data`."""
+    """The old row. Columns that `old` does not contain are as in `data`."""
     (members,) = shown
     if not options.shows_only_updated:
         return _row(members, columns)
@@ -138,13 +139,13 @@ def _old(shown: Any, columns: Sequence[Column], data: Values, options: CanalOpti
 
 
 def _unlike(new: Value, old: bytes | None) -> bytes | None:
-    """The old value. It differs from the new one; if that does not show, their bad bytes were different ones."""
+    """The old value. It must differ from the new one; if both look equal, only bytes that are not UTF-8 differed."""
     return old.replace(b"\xff", b"\xfe") if old is not None and old == new else old
 
 
 def _is(kind: type[Kind], value: Any) -> Kind:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} stands where a {kind.__name__} belongs")
+        raise TypeError(f"{value!r} must be a {kind.__name__}")
     return value
 
 
@@ -158,7 +159,7 @@ def _value(text: Any, column: Column) -> bytes | None:
 
 
 def _canonical(changes: list[Change], layout: Layout, selected: tuple[int, ...] | None) -> list[Change]:
-    """The same with floats as the events carry them, `1e+06` for the line's `1000000`."""
+    """The same changes with floats as events carry them: `1e+06` where the line has `1000000`."""
     for i, column in enumerate(layout.shown(selected)):
         if bits := FLOAT_BITS.get(column.type):
             before = _with_floats([change.before for change in changes], i, bits)
@@ -185,7 +186,7 @@ def _with_floats(rows: list[Values | None], i: int, bits: int) -> list[Values | 
 def _written(
     changes: list[Change], layout: Layout, options: CanalOptions, selected: tuple[int, ...] | None
 ) -> list[bytes]:
-    """The lines that these changes are written as."""
+    """The lines as encoding writes these changes."""
     lines: list[bytes] = []
     for ts, run in groupby(changes, key=lambda change: change.ts):
         events = [_event(change, layout, selected) for change in run]
@@ -202,7 +203,7 @@ def _event(change: Change, layout: Layout, selected: tuple[int, ...] | None) -> 
 
 
 def _stored(row: Values | None, layout: Layout, selected: tuple[int, ...] | None) -> list[bytes | None] | None:
-    """A value for every stored column; NULL for one that no line shows, which changes no byte."""
+    """A value for every stored column; NULL for columns that no line shows, since they change no byte."""
     if row is None:
         return None
     stored: list[bytes | None] = [None] * len(layout.stored)
@@ -215,7 +216,7 @@ def _check_same(data: bytes, lines: list[bytes]) -> None:
     position = 0
     for number, line in enumerate(lines, 1):
         if not data.startswith(line, position):
-            raise BadEvents(f"line {number}, at byte {position}, differs from how its own content is written")
+            raise BadEvents(f"line {number}, at byte {position}, differs from how its content is encoded")
         position += len(line)
     if position != len(data):
-        raise BadEvents(f"behind line {len(lines)}, at byte {position}, stands something that is no line")
+        raise BadEvents(f"after line {len(lines)}, at byte {position}, there is something that is not a line")

@@ -1,13 +1,13 @@
-r"""Reading CSV back: the exact inverse of `csv.encode`, or a refusal; never a guess.
+r"""Reads CSV back: the exact inverse of `format.encode.csv`. What cannot be read with certainty is refused.
 
     "I","orders","shop",7,"a ""quoted"" word",\N\r\n     Line("I", "orders", "shop", None, None, (b"7", b'a "quoted"...
 
-Two promises. A file is accepted only if encoding the lines gives its bytes again. And a line that two different rows
-would be written as is refused: options under which lines have no certain end are refused at once, and a null text that
-could also be a value is refused where it occurs.
+Two promises. A file is accepted only if encoding its rows gives the same bytes again. And a line is refused if two
+different rows could be written like it: options under which the end of a line is not certain are refused at once, and
+a null text that could also be a value is refused where it occurs.
 
-The time is linear in the size of the file: every repeat and every choice of the line's pattern is final (possessive or
-atomic), so a broken line fails without a second try.
+The time is linear in the size of the file. All repeats and choices in the pattern of a line are possessive or atomic,
+so the regular expression never backtracks on a broken line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.format.encode.csv import ENCODINGS, CsvOptions, escaped, header
-from tidegate.format.encode.values import FLOAT_BITS, BadValue, enum_numbers, float_texts, set_numbers
+from tidegate.format.encode.elements import enum_numbers, set_numbers
+from tidegate.format.encode.floats import FLOAT_BITS, BadValue, float_texts
 from tidegate.format.tables import Column, Layout
 
 Fields = Sequence[bytes | None]
@@ -33,7 +34,7 @@ _NUMBER_BYTES = b"0123456789+-.eEINafn"  # of `-1.5e+06`, `NaN` and `+Inf`
 
 
 class Line(NamedTuple):
-    """One decoded line; `values` holds the text (or raw bytes) of each column, as in an event, None for NULL."""
+    """One decoded line. `values` holds the text (or raw bytes) of each column as in an event, None for NULL."""
 
     op: str
     table: str
@@ -44,7 +45,7 @@ class Line(NamedTuple):
 
 
 def decode(data: bytes, layout: Layout, options: CsvOptions, selected: tuple[int, ...] | None = None) -> list[Line]:
-    """The lines of a data file. A quoted null text is a text, and only the bare one is NULL."""
+    """The lines of a data file. A quoted null text is a text; only the unquoted one is NULL."""
     _check_readable(options)
     columns = layout.shown(selected)
     if not columns:
@@ -68,14 +69,14 @@ def _check_readable(options: CsvOptions) -> None:
         raise BadSetting("CSV without a terminator cannot be read back: no line has an end")
     if {delimiter.encode()[0], end.encode()[0]} & set(_NUMBER_BYTES):
         raise BadSetting(
-            f"the delimiter {delimiter!r} or terminator {end!r} begins like a number; nobody can split that"
+            f"the delimiter {delimiter!r} or terminator {end!r} begins like a number, so fields cannot be told apart"
         )
     if options.quote and end.startswith(options.quote):
         raise BadSetting(f"the terminator {end!r} begins with the quote; no line has a certain end")
     if options.quote:
         return
     if end[0] not in "\r\n":
-        raise BadSetting(f"without a quote the terminator {end!r} may stand in a text; no line has a certain end")
+        raise BadSetting(f"without a quote the terminator {end!r} may be part of a text; no line has a certain end")
     if set(delimiter) & set("\\nr"):
         raise BadSetting(f"without a quote the delimiter {delimiter!r} looks like an escape; it cannot be read back")
     if any(delimiter.encode().startswith(delimiter.encode()[i:]) for i in range(1, len(delimiter.encode()))):
@@ -91,7 +92,7 @@ def _split(data: bytes, position: int, columns: Sequence[Column], options: CsvOp
     while position < len(data):
         match = pattern.match(data, position)
         if match is None:
-            raise BadEvents(f"line {len(found) + 1}, at byte {position}, is no line of {len(columns)} columns")
+            raise BadEvents(f"line {len(found) + 1}, at byte {position}, is not a line of {len(columns)} columns")
         found.append(match.groups())
         position = match.end()
     return found
@@ -110,7 +111,7 @@ def _line_pattern(columns: Sequence[Column], options: CsvOptions) -> re.Pattern[
 
 
 def _after(i: int, columns: Sequence[Column], options: CsvOptions) -> bytes:
-    """What follows the value of this column."""
+    """The separator after the value of this column."""
     return (options.delimiter if i + 1 < len(columns) else options.terminator).encode()
 
 
@@ -129,7 +130,7 @@ def _text_pattern(options: CsvOptions) -> bytes:
     return rb"((?:[^\\\r\n%b]++|\\.|(?!%b)%b)*+)" % (first, re.escape(delimiter), first)
 
 
-# What stands before the values ---------------------------------------------------------------------------------------
+# The fields before the values ----------------------------------------------------------------------------------------
 
 
 def _leads(parts: Sequence[Fields], options: CsvOptions) -> list[Line]:
@@ -153,11 +154,11 @@ def _names(fields: Fields, options: CsvOptions) -> list[str]:
     except BadValue as exc:
         raise BadEvents(f"line {exc.position + 1}, in the names: {exc}") from exc
     except pa.ArrowInvalid as exc:
-        raise BadEvents(f"an op, table or schema is no UTF-8 text: {exc}") from exc
+        raise BadEvents(f"an op, table or schema is not UTF-8 text: {exc}") from exc
 
 
 def _check_pairs(leads: Sequence[Line]) -> None:
-    """An update with its old row is two lines, `D` and then `I`, about the same table and time."""
+    """An update with its old row is two lines, `D` and then `I`, with the same table and commit-ts."""
     expected: Line | None = None
     for number, lead in enumerate(leads, 1):
         if expected is not None and lead != expected:
@@ -177,7 +178,7 @@ def _column(fields: Fields, i: int, columns: Sequence[Column], options: CsvOptio
     column = columns[i]
     if None in fields and _may_be_a_value(options.null.encode(), column, _after(i, columns, options), options):
         line = fields.index(None) + 1
-        raise BadEvents(f"line {line}: {options.null!r} in column {column.name!r} is NULL or a value, nobody can tell")
+        raise BadEvents(f"line {line}: {options.null!r} in column {column.name!r} may be NULL or a value")
     try:
         return _values(fields, column, options)
     except BadValue as exc:
@@ -185,7 +186,7 @@ def _column(fields: Fields, i: int, columns: Sequence[Column], options: CsvOptio
 
 
 def _may_be_a_value(null: bytes, column: Column, after: bytes, options: CsvOptions) -> bool:
-    """Whether the null text, or its beginning, also reads as a value of the column."""
+    """Whether the null text, or its beginning, could also be a value of the column."""
     if column.is_text and options.quote:
         return null.startswith(options.quote.encode())
     match = re.compile(_pattern(column, options) + re.escape(after), re.DOTALL).match(null + after)
@@ -199,7 +200,7 @@ def _may_be_a_value(null: bytes, column: Column, after: bytes, options: CsvOptio
 
 
 def _values(fields: Fields, column: Column, options: CsvOptions) -> Fields:
-    """The values as an event carries them; a field that encoding would write in another way is refused."""
+    """The values as an event carries them. A field that encoding would write differently is refused."""
     if column.type in FLOAT_BITS:
         shown = pa.array(fields, pa.binary())
         _check_same(shown, float_texts(shown, FLOAT_BITS[column.type]), "is not the shortest form of its number")
@@ -214,7 +215,7 @@ def _values(fields: Fields, column: Column, options: CsvOptions) -> Fields:
 
 
 def _texts(fields: Fields, options: CsvOptions) -> pa.Array:
-    """What strings say; one that is not escaped as encoding does it is refused."""
+    """The content of strings. A string that encoding would escape differently is refused."""
     texts = pa.array([None if field is None else _plain(field, options) for field in fields], pa.binary())
     if not options.quote:
         _check_same(pa.array(fields, pa.binary()), escaped(texts, options), "is not escaped as it should be")
@@ -234,9 +235,9 @@ def _raw(texts: pa.Array, column: Column, options: CsvOptions) -> Fields:
         try:
             raw.append(None if text is None else _RAW[options.binary_encoding](text))
         except ValueError as exc:
-            raise BadValue(f"{column.name!r} is no {options.binary_encoding} text: {exc}", len(raw)) from exc
+            raise BadValue(f"{column.name!r} is not {options.binary_encoding} text: {exc}", len(raw)) from exc
     again = ENCODINGS[options.binary_encoding](pa.array(raw, pa.binary()))
-    _check_same(texts, again, f"is no {options.binary_encoding} text as it is written")
+    _check_same(texts, again, f"is not {options.binary_encoding} text as encoding writes it")
     return raw
 
 

@@ -1,15 +1,15 @@
-r"""canal-json as TiCDC writes it into files: one JSON object per row change; `canal_decode` is the exact inverse.
+r"""canal-json as TiCDC writes it: one JSON object per row change. `format.decode.canal_json` is the exact inverse.
 
     {"id":0,"database":"shop","table":"t","pkNames":["a"],"isDdl":false,"type":"UPDATE","es":0,"ts":1663572946034,
     "sql":"","sqlType":{"a":-6},"mysqlType":{"a":"tinyint"},"old":[{"a":"1"}],"data":[{"a":"2"}]}\r\n
 
-(in one line). Every value is a JSON string or null. A delete shows the old row in `data`; only an update has an `old`,
-which is the full old row or, with `only_updated_columns`, what differs. All objects name their columns in table order.
+(in one line). Every value is a JSON string or null. A delete shows the old row in `data`. Only an update has an `old`:
+the full old row or, with `only_updated_columns`, the columns that differ. All objects list columns in table order.
 
-How encoding works (`pieces.py`): the lines of one kind are written together, column by column (`JsonLine`). What stands
-between two values is one piece, chosen by whether the value before it has a quote to close and whether the one after it
-is absent, NULL or a text, so a column costs two pieces. Values are pieces of the events' own buffer; only those that
-hold a byte which JSON must escape are written anew.
+How encoding works (see `format/pieces.py`): all lines of one kind are written together, column by column (`JsonLine`).
+The text between two values is one piece. It depends on whether the value before it has a quote to close, and whether
+the value after it is absent, NULL or a string. So a column costs two pieces. Values are slices of the events' own
+buffer; only values with a byte that JSON must escape are written again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents
 from tidegate.events import DELETE, INSERT, ROW_KINDS, UPDATE
+from tidegate.format.encode.floats import FLOAT_BITS, plain_float_texts
 from tidegate.format.encode.sql_types import Large, full_mysql_type, large_sql_type, mysql_type, sql_type
-from tidegate.format.encode.values import FLOAT_BITS, plain_float_texts
 from tidegate.format.pieces import (
     ABSENT,
     NULL,
@@ -93,7 +93,7 @@ def encode(
 
 
 class _Job(NamedTuple):
-    """What is the same for all lines of a call, how the lines begin, and the pieces found so far."""
+    """What all lines of one call share, how the lines begin, and the pieces found so far."""
 
     layout: Layout
     options: CanalOptions
@@ -107,10 +107,10 @@ class _Job(NamedTuple):
 class _Values(NamedTuple):
     """The values of one column on one side, `after` or `before`, of some lines."""
 
-    source: pa.Array  # holds their texts, not escaped
-    place: Numbers  # where in it each line's value is
-    piece: Numbers  # the number of each line's piece, escaped
-    state: States  # NULL or TEXT for each line, or one for all
+    source: pa.Array  # their texts before escaping
+    place: Numbers  # index into `source` of each line's value
+    piece: Numbers  # number of the piece, escaped, of each line's value
+    state: States  # NULL or TEXT for each line, or one state for all lines
 
 
 class _Side(NamedTuple):
@@ -121,7 +121,7 @@ class _Side(NamedTuple):
 def _kinds(rows: pa.RecordBatch) -> Numbers:
     kind, kinds = codes(rows, "kind")
     if unknown := set(kinds.to_pylist()) - set(ROW_KINDS):
-        raise BadEvents(f"an event of kind {min(unknown)!r} is no row and has no line in a data file")
+        raise BadEvents(f"an event of kind {min(unknown)!r} is not a row change and has no line in a data file")
     numbers: Numbers = np.array([ROW_KINDS.index(word) for word in kinds.to_pylist()], np.int64)[kind]
     return numbers
 
@@ -152,7 +152,7 @@ def _one_for_all(states: Numbers) -> States:
 
 
 def _written(raw: _Values, column: Column, special: Flags | None, pool: Pool) -> _Values:
-    """The values as they stand in a line: floats printed anew, and what JSON must escape escaped."""
+    """The values as a line shows them: floats in their shortest form, and escaped where JSON needs it."""
     if bits := FLOAT_BITS.get(column.type):
         try:
             texts = plain_float_texts(_texts(raw), bits)
@@ -172,7 +172,7 @@ def _texts(values: _Values) -> pa.Array:
 
 
 def _of(side: _Side, lines: Flags) -> list[_Values]:
-    """The values of these lines, which all have the side or all have not."""
+    """The values of these lines. Either all of the lines have this side or none of them has it."""
     if lines.all() or not side.columns:
         return side.columns
     chosen = lines[side.lines]
@@ -188,7 +188,7 @@ def _of(side: _Side, lines: Flags) -> list[_Values]:
 
 
 def _line(job: _Job, kind: str, lines: Flags, new: list[_Values], old: list[_Values]) -> list[Numbers | int]:
-    """The places of the lines of one kind; `new` and `old` are empty for the side that the kind has not."""
+    """The places of the lines of one kind. `new` or `old` is empty if this kind has no such side."""
     places = _shown_places(job, kind)
     columns = [job.layout.shown(job.selected)[i] for i in places]
     keys = [key + b":" for key in _strings(column.name for column in columns)]
@@ -208,14 +208,14 @@ def _line(job: _Job, kind: str, lines: Flags, new: list[_Values], old: list[_Val
 
 
 def _heads(job: _Job, kind: str) -> int:
-    """The number of the first of the pieces that begin lines of this kind, up to their `es`."""
+    """The number of the first of the pieces with which lines of this kind begin; they end before the `es` value."""
     primary = b",".join(_strings(column.name for column in job.layout.columns if column.pk))
     rest = b',"pkNames":[%b],"isDdl":false,"type":"%b","es":' % (primary, kind.upper().encode())
     return job.pool.add(pc.binary_join_element_wise(job.names.texts, rest, b""))
 
 
 def _shown_places(job: _Job, kind: str) -> list[int]:
-    """Which of the shown columns stand in a line of this kind."""
+    """The shown columns that a line of this kind contains."""
     shown = job.layout.shown(job.selected)
     if kind != DELETE or not job.options.delete_only_handle_key:
         return list(range(len(shown)))
@@ -228,13 +228,13 @@ def _shown_places(job: _Job, kind: str) -> list[int]:
 
 
 def _strings(texts: Iterable[str]) -> list[bytes]:
-    """The texts as JSON strings; a bad UTF-8 byte stands in a name as a lone surrogate."""
+    """The texts as JSON strings. In a Python text a byte that is not UTF-8 is a lone surrogate."""
     values = pa.array([text.encode("utf-8", "surrogateescape") for text in texts], pa.binary())
     return [b'"%b"' % text for text in escaped_text(values).to_pylist()]
 
 
 class _Names(NamedTuple):
-    """How lines begin, `{"id":0,"database":"shop","table":"t"`: each different beginning, and which one a line has."""
+    """How lines begin, `{"id":0,"database":"shop","table":"t"`: the distinct beginnings, and each line's number."""
 
     texts: pa.Array
     number: Numbers
@@ -283,7 +283,7 @@ def _is_large(values: _Values, column: Column, large: Large) -> Flags:
     try:
         numbers = _texts(values).cast(pa.uint64())
     except pa.ArrowInvalid as exc:
-        raise BadEvents(f"the unsigned column {column.name!r} holds a text that is no such number: {exc}") from exc
+        raise BadEvents(f"the unsigned column {column.name!r} has a value that is no unsigned number: {exc}") from exc
     found: Flags = (
         pc.greater(numbers, pa.scalar(large.most, pa.uint64())).fill_null(False).to_numpy(zero_copy_only=False)
     )
@@ -304,7 +304,7 @@ def _say_old(line: JsonLine, keys: list[bytes], new: list[_Values], old: list[_V
 
 
 def _if_updated(before: _Values, after: _Values) -> States:
-    """The states of the old values, ABSENT where the new text is the same."""
+    """The states of the old values; ABSENT where old and new text are equal."""
     old, new = _texts(before), _texts(after)
     same = pc.equal(old, new)
     if same.null_count:

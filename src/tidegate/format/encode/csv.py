@@ -1,14 +1,14 @@
-r"""CSV as TiCDC writes it: encode Arrow batches of change events to bytes; `csv_decode.py` is the exact inverse.
+r"""CSV as TiCDC writes it: Arrow batches of change events become bytes. `format.decode.csv` is the exact inverse.
 
     "I","orders","shop",7,"a ""quoted"" word",\N\r\n
 
 A line is op, table, schema, [commit-ts], [is-update] and the values in column order. Text is quoted and its quotes are
-doubled; numbers and NULL stand bare. Enum and set values, numbers in an event, are shown by name. A delete shows the
-old row, everything else the new one; with `output_old_value` an update is two lines, the old row as `D` and the new one
-as `I`, in one entry.
+doubled; numbers and NULL are not quoted. Enum and set values are numbers in an event and names in a line. A delete
+shows the old row, any other change the new one. With `output_old_value` an update is two lines in one entry: the old
+row as `D` and the new one as `I`.
 
-How encoding works (`pieces.py`): a line is a fixed number of pieces. The first says op, table and schema, then values
-and what stands between them alternate.
+How encoding works (see `format/pieces.py`): a line is a fixed number of pieces. The first piece holds op, table and
+schema. Then values and the separators between them alternate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.events import DELETE, INSERT, UPDATE
-from tidegate.format.encode.values import FLOAT_BITS, BadValue, enum_names, float_texts, set_names
+from tidegate.format.encode.elements import enum_names, set_names
+from tidegate.format.encode.floats import FLOAT_BITS, BadValue, float_texts
 from tidegate.format.pieces import (
     Flags,
     Numbers,
@@ -114,7 +115,7 @@ def encode(
 
 
 class _Mark(NamedTuple):
-    """How one line of an event looks: its op, its is-update, and which of the event's rows it shows."""
+    """One kind of line: its op, its is-update, and which row of the event it shows."""
 
     op: str
     is_update: str
@@ -129,9 +130,9 @@ _KIND_MARKS_WITH_OLD = _KIND_MARKS | {UPDATE: (_OLD, _NEW)}
 
 
 class _Lines(NamedTuple):
-    """The lines to write: the row each one is about, its mark's number, and where the lines of every entry begin.
+    """The lines to write: for each line its row and the number of its mark; and where the lines of each entry begin.
 
-    `once` says that no value is shown twice.
+    `once` means that no value is written twice.
     """
 
     row: Numbers
@@ -144,7 +145,7 @@ def _lines(rows: pa.RecordBatch, order: Numbers, options: CsvOptions) -> _Lines:
     kind, kinds = codes(rows, "kind")
     known = _KIND_MARKS_WITH_OLD if options.output_old_value else _KIND_MARKS
     if unknown := set(kinds.to_pylist()) - known.keys():
-        raise BadEvents(f"an event of kind {min(unknown)!r} is no row and has no line in a data file")
+        raise BadEvents(f"an event of kind {min(unknown)!r} is not a row change and has no line in a data file")
     marks = [[_MARKS.index(mark) for mark in known[kind]] for kind in kinds.to_pylist()]
     code = kind[order]
     once = bool(np.bincount(order).max() == 1)
@@ -158,7 +159,7 @@ def _lines(rows: pa.RecordBatch, order: Numbers, options: CsvOptions) -> _Lines:
 
 
 def _value_starts(rows: pa.RecordBatch, lines: _Lines, stored: int, pool: Pool) -> Numbers:
-    """The piece number of every line's first value, of the new row or the old one, after a check that all are there."""
+    """The piece number of each line's first value, from the new or the old row. Checks that no value is missing."""
     start = np.empty(len(lines.row), np.int64)
     for side in ("after", "before"):
         chosen = np.array([mark.side == side for mark in _MARKS])[lines.mark]
@@ -176,10 +177,10 @@ def _turned_columns(
     options: CsvOptions,
     pool: Pool,
 ) -> Iterator[tuple[int, Numbers]]:
-    """The columns whose values cannot stand as they are, and the numbers of the pieces instead; no other is read.
+    """The columns whose values cannot be written unchanged, and the piece numbers to use instead.
 
-    The special bytes of the whole batch are counted once. Columns are read in the order in which they are likely to
-    hold some; when all are found, no further text needs a look.
+    The special bytes of the whole batch are counted once. Columns that are likely to hold special bytes are read
+    first. When all special bytes are found, the other columns need not be read.
     """
     special = _special_bytes(options)
     left = sum(count(part, special) for part in pool.parts)
@@ -200,14 +201,14 @@ def _turned_columns(
 
 
 def _taken(raw: pa.Array, start: Numbers, positions: Sequence[int]) -> list[pa.Array]:
-    """The values of these columns, read some rows at a time: a row's columns stand together in memory."""
+    """The values of these columns, read in blocks of rows, because the columns of a row are adjacent in memory."""
     blocks = [start[i : i + _BLOCK_ROWS] for i in range(0, len(start), _BLOCK_ROWS)] if positions else []
     taken = [[raw.take(pa.array(block + position)) for position in positions] for block in blocks]
     return [pa.concat_arrays(parts) for parts in zip(*taken, strict=True)]
 
 
 def _rank(column: Column) -> int | None:
-    """0 for types that always need turning, then texts by how likely they hold something to escape; None for never."""
+    """0 for types that always change, 1 to 3 for texts (most likely to need escapes first), None for all others."""
     if column.is_bytes or column.type in FLOAT_BITS or column.type in _NAMES:
         return 0
     if not column.is_text:
@@ -216,7 +217,7 @@ def _rank(column: Column) -> int | None:
 
 
 def _turned(taken: pa.Array, column: Column, options: CsvOptions, pool: Pool) -> Numbers:
-    """The numbers of the pieces that stand for these values, any number for NULL."""
+    """The piece numbers of these values as they are written. NULL gets any number, since it is replaced later."""
     if column.type in _NAMES:
         named = _NAMES[column.type](taken, column.elems)
         numbers: Numbers = named.indices.fill_null(0).to_numpy() + pool.add(escaped(named.dictionary, options))
@@ -229,7 +230,7 @@ def _turned(taken: pa.Array, column: Column, options: CsvOptions, pool: Pool) ->
 
 
 def _nulls(start: Numbers, positions: Sequence[int], pool: Pool) -> dict[int, Flags]:
-    """For each column that has a NULL, which lines it is in."""
+    """For each column with a NULL, the lines in which it is NULL."""
     if not any(part.null_count for part in pool.parts):
         return {}
     null = np.concatenate([part.is_null().to_numpy(zero_copy_only=False) for part in pool.parts])
@@ -238,14 +239,14 @@ def _nulls(start: Numbers, positions: Sequence[int], pool: Pool) -> dict[int, Fl
 
 
 def _quoted(column: Column, null: Flags | None, options: CsvOptions) -> Flags | bool:
-    """Whether the values of a column are quoted, or which of them."""
+    """Whether the values of a column are quoted: one answer for all lines, or one per line."""
     if not options.quote or not column.is_text:
         return False
     return True if null is None else ~null
 
 
 def _between(quoted: Sequence[Flags | bool], options: CsvOptions, pool: Pool) -> list[Pieces]:
-    """What stands behind each value depends on whether it and the next are quoted: a number for all lines, or many."""
+    """The separator after each value. It depends on whether this value and the next one are quoted."""
     d, q, end = options.delimiter, options.quote, options.terminator
     start, ends = pool.add(texts(d, d + q, q + d, q + d + q)), pool.add(texts(end, q + end))
     inner = [start + np.multiply(left, 2, dtype=np.int32) + right for left, right in pairwise(quoted)]
@@ -253,7 +254,7 @@ def _between(quoted: Sequence[Flags | bool], options: CsvOptions, pool: Pool) ->
 
 
 def _placed(start: Numbers, positions: Sequence[int], between: Sequence[Pieces], lead: int) -> Pieces:
-    """The pieces of all lines: values as they come, counted from the first one of their row, and what is between."""
+    """The piece numbers of all lines: unchanged values, counted from the first value of their row, and separators."""
     width = lead + 2 * len(positions)
     counted, fixed = np.zeros(width, np.int32), np.zeros(width, np.int32)
     counted[lead::2] = 1
@@ -275,7 +276,7 @@ def _place_lead(
     options: CsvOptions,
     pool: Pool,
 ) -> None:
-    """Op, table, schema and what follows up to the first value, whose opening quote (`opens`) belongs to it."""
+    """Op, table, schema and the rest up to the first value, including its opening quote (`opens`)."""
     tail = 2 * lines.mark + opens
     tails = _tails(options)
     if not options.include_commit_ts:
@@ -290,7 +291,7 @@ def _place_lead(
 
 
 def _tails(options: CsvOptions) -> list[str]:
-    """For every mark, what follows before a bare value and before a quoted one."""
+    """For each mark, the text before an unquoted first value and before a quoted one."""
     d, q = options.delimiter, options.quote
     flags = [d + mark.is_update if options.output_old_value else "" for mark in _MARKS]
     return [flag + d + opening for flag in flags for opening in ("", q)]
@@ -299,7 +300,7 @@ def _tails(options: CsvOptions) -> list[str]:
 def _place_names(
     rows: pa.RecordBatch, lines: _Lines, tail: Numbers, tails: Sequence[str], options: CsvOptions, pool: Pool
 ) -> Numbers:
-    """The piece of every line that says op, table, schema and the tail; each different one is made once."""
+    """The piece with op, table, schema and the tail, for each line. Equal pieces are made once."""
     table, tables = codes(rows, "table_name")
     schema, schemas = codes(rows, "schema_name")
     name = schema.astype(np.int64) * len(tables) + table
@@ -326,14 +327,14 @@ def _special_bytes(options: CsvOptions) -> bytes:
 
 
 def escaped(values: pa.Array, options: CsvOptions) -> pa.Array:
-    """The text as it stands between quotes, or bare with backslashes where there is no quote."""
+    """The text as it is written between quotes, or with backslashes if there is no quote."""
     if not count(values, _special_bytes(options)):
         return values
     if options.quote:
         return pc.replace_substring(values, options.quote, options.quote * 2)
     delimiter = options.delimiter.encode()
     marked = b"".join(b"\\%c" % byte for byte in delimiter)
-    values = _replaced(values, b"\\", b"\\\\")  # first: what follows adds backslashes of its own
+    values = _replaced(values, b"\\", b"\\\\")  # must come first, because the next steps add backslashes
     values = _replaced(values, delimiter.replace(b"\\", b"\\\\"), marked)
     return _replaced(_replaced(values, b"\r", b"\\r"), b"\n", b"\\n")
 
@@ -348,7 +349,7 @@ def _hex(values: pa.Array) -> pa.Array:
 
 
 def _base64(values: pa.Array) -> pa.Array:
-    """Every value is filled up to a multiple of three bytes, so one call encodes all; the padding is set afterwards."""
+    """Each value is filled up to a multiple of three bytes, so one call encodes all. Then the padding is set."""
     over = pc.fill_null(pc.binary_length(values), 0).to_numpy() % 3
     filled = pc.binary_join_element_wise(values, _FILLINGS.take(pa.array(over)), b"")
     ends, held = bytes_of(filled)

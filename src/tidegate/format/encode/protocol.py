@@ -1,4 +1,4 @@
-"""The two protocols behind one door: what ingest, landing, verify and the command line call to encode rows."""
+"""One entry for both protocols: ingest, landing, verify and the command line call this module to encode rows."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def has_header(options: Encoding) -> bool:
 
 
 def header(layout: Layout, options: Encoding, selected: tuple[int, ...] | None = None) -> bytes:
-    """What stands at the beginning of every data file; canal-json has nothing there."""
+    """The bytes at the beginning of every data file; none for canal-json."""
     return csv.header(layout, options, selected) if isinstance(options, CsvOptions) else b""

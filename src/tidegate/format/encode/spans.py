@@ -1,8 +1,8 @@
 """Split tables: which span of its table a row belongs to, and the ids of the dispatchers that own the spans.
 
-A table with a primary key and no other unique index may be cut into spans by a hash of the key. The hash is a function
-of the key's text alone, so a row stays in its span over restarts, and so do the dispatchers' ids, which derive from
-changefeed, table id and span: a restart goes on in the same index files.
+A table with a primary key and no other unique index may be split into spans by a hash of the key. The hash depends only
+on the text of the key, so a row stays in its span after a restart. The ids of dispatchers depend only on changefeed,
+table id and span, so a restart continues the same index files.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def dispatcher_id(changefeed: str, table_id: int, span: int) -> str:
-    """The id as it stands in names of files; the same in every run of the changefeed."""
+    """The id that names of files contain. It is the same in every run of the changefeed."""
     digest = hashlib.blake2b(f"{changefeed}/{table_id}/{span}".encode(), digest_size=16).digest()
     return dispatcher_text(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
 
 
 def spans_of(rows: pa.RecordBatch, layout: Layout, count: int) -> Numbers:
-    """The span of each row, 0 up to `count`; a table that cannot be split is span 0 as a whole."""
+    """The span of each row, from 0 to `count` - 1. A table that cannot be split has only span 0."""
     if count == 1 or not is_splitable(layout) or not rows.num_rows:
         return np.zeros(rows.num_rows, np.int64)
     hashes = np.zeros(rows.num_rows, np.uint64)
@@ -43,7 +43,7 @@ def spans_of(rows: pa.RecordBatch, layout: Layout, count: int) -> Numbers:
 
 
 def _key_texts(rows: pa.RecordBatch, is_delete: npt.NDArray[np.bool_], position: int) -> pa.Array:
-    """The value of one key column: of the old row for a delete, else of the new one; wrong rows count as empty."""
+    """The value of one key column, from the old row for a delete, else from the new one; "" for malformed rows."""
     sides = []
     for side in ("after", "before"):
         lists = rows.column(side)
@@ -55,7 +55,7 @@ def _key_texts(rows: pa.RecordBatch, is_delete: npt.NDArray[np.bool_], position:
 
 
 def _hashed(texts: pa.Array) -> Hashes:
-    """A hash of each text: its bytes weighed by powers of one number, so that places count."""
+    """A hash of each text. Each byte is multiplied by a power of one number, so that the order of bytes counts."""
     ends, held = bytes_of(texts)
     lengths = np.diff(ends)
     found = lengths.astype(np.uint64)
@@ -69,7 +69,7 @@ def _hashed(texts: pa.Array) -> Hashes:
 
 
 def _mixed(hashes: Hashes) -> Hashes:
-    """Every bit of the hash reaches the lowest ones."""
+    """Mix the bits, so that every bit of the hash changes the lowest bits."""
     mixed: Hashes = hashes ^ (hashes >> np.uint64(32))
     mixed = mixed * _FACTOR
     return mixed ^ (mixed >> np.uint64(29))

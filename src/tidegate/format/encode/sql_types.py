@@ -1,11 +1,11 @@
-"""What canal-json calls a column's type: `sqlType`, a number of Java's SQL types, and `mysqlType`, MySQL's own word.
+"""How canal-json names a column's type: `sqlType` is a number from Java's SQL types, `mysqlType` is MySQL's name.
 
     sql_type(Column("id", "int"))                                     4
     mysql_type(Column("id", "int", unsigned=True))                    int unsigned
     full_mysql_type(Column("id", "int", unsigned=True))               int(10) unsigned
 
-Java has no unsigned integers, so the number of an unsigned column depends on the value: `large_sql_type` says from
-which value on a column has another one.
+Java has no unsigned integers, so the number of an unsigned column depends on the value. `large_sql_type` says above
+which value a column gets another number.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def sql_type(column: Column) -> int:
 
 
 def large_sql_type(column: Column) -> Large | None:
-    """None for a column whose type does not depend on the value, as of every signed one and of MEDIUMINT."""
+    """None if the number does not depend on the value, as for all signed columns and MEDIUMINT."""
     return _LARGE.get(column.type) if _is_unsigned(column) else None
 
 
@@ -67,7 +67,7 @@ def mysql_type(column: Column) -> str:
 
 
 def full_mysql_type(column: Column) -> str:
-    """The type with its length, as content-compatible lines show it."""
+    """The type with its length, as lines show it with `content-compatible`."""
     return column.type_name + _length(column) + _flags(column)
 
 

@@ -1,9 +1,9 @@
-"""What becomes of row changes before they are encoded: filtered, routed, their columns selected, key updates split.
+"""What happens to row changes before encoding: filter, route, select columns, split updates of keys.
 
-Rules speak about table names, so they are asked once for each different name and the answers spread over the rows.
+Rules depend only on table names, so they are asked once per distinct name and the answers are applied to all rows.
 An update that changes a value of the primary key or of a unique key becomes a delete, which keeps its place, and an
-insert, which *moves* to the end of its transaction; otherwise a reader that applies rows one by one would meet a key
-that is still taken.
+insert, which *moves* to the end of its transaction. Otherwise a reader that applies rows one by one could insert a key
+that another row of the same transaction still has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Selected = tuple[int, ...] | None
 
 @dataclass
 class TableRules:
-    """The rules of a changefeed with all answers given so far; one for each task."""
+    """The rules of a changefeed with a cache of their answers; each task has its own."""
 
     rules: Rules
     _ignored: dict[tuple[str, str], frozenset[str] | None] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class TableRules:
     _selected: dict[tuple[str, str, int], Selected] = field(default_factory=dict)
 
     def kept(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that the filter lets pass."""
+        """The rows that the filter keeps."""
         if self.rules.filters_nothing and not self._holds_system_schemas(rows):
             return rows
         name, names = _names(rows)
@@ -52,12 +52,12 @@ class TableRules:
 
     def _holds_system_schemas(self, rows: pa.RecordBatch) -> bool:
         names = rows.column("schema_name")
-        if rows.num_rows and pc.all(pc.equal(names, names[0])).as_py():  # by far the most usual, and fast to see
+        if rows.num_rows and pc.all(pc.equal(names, names[0])).as_py():  # the usual case, and fast to check
             names = names.slice(0, 1)
         return any(is_system_schema(name) for name in pc.unique(names).to_pylist())
 
     def _ignored_kinds(self, schema: str, table: str) -> frozenset[str] | None:
-        """The kinds of rows that are left out of this table; None if all of it is."""
+        """The kinds of row changes that are left out for this table; None if the whole table is left out."""
         key = (schema, table)
         if key not in self._ignored:
             kept = self.rules.filter.matches(schema, table)
@@ -65,7 +65,7 @@ class TableRules:
         return self._ignored[key]
 
     def selections(self, rows: pa.RecordBatch, layout: Layout) -> Iterator[tuple[Selected, pa.RecordBatch]]:
-        """The rows by the columns that are written of them."""
+        """The rows, grouped by the columns that are written."""
         if self.rules.selects_everything:
             yield None, rows
             return
@@ -75,7 +75,7 @@ class TableRules:
             yield selected, rows.filter(pa.array(np.array([each == selected for each in chosen])[name]))
 
     def selected(self, schema: str, table: str, layout: Layout) -> Selected:
-        """Positions among the stored columns that a column selector leaves of this table; None for all."""
+        """Positions among the stored columns that a column selector keeps for this table; None for all."""
         key = (schema, table, layout.fingerprint)
         if key not in self._selected:
             self._selected[key] = self.rules.selectors.selected(schema, table, layout)
@@ -97,7 +97,7 @@ class TableRules:
         return self.target(schema, table) if table else self.rules.routes.target(schema, "")
 
     def target(self, schema: str, table: str) -> tuple[str, str]:
-        """Where this table is routed to; a name that cannot be a path is refused, for it could never land."""
+        """The names under which this table lands. A name that cannot be a path is refused: it could never land."""
         key = (schema, table)
         if key not in self._targets:
             target = self.rules.routes.target(schema, table)
@@ -107,7 +107,7 @@ class TableRules:
 
 
 def _names(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int32], list[tuple[str, str]]]:
-    """A number for every row's table, and the (schema, table) that the numbers stand for."""
+    """A number for each row's table, and the (schema, table) of each number."""
     table, tables = codes(rows, "table_name")
     schema, schemas = codes(rows, "schema_name")
     pairs = pa.array(schema.astype(np.int64) * len(tables) + table).dictionary_encode()
@@ -117,7 +117,7 @@ def _names(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int32], list[tuple[str,
 
 
 def key_changes(rows: pa.RecordBatch, layout: Layout) -> Flags | None:
-    """Which rows are updates that change a value of a key; None if there are none."""
+    """Which rows are updates that change a value of a key; None if no row is."""
     update = pc.equal(rows.column("kind"), UPDATE).to_numpy(zero_copy_only=False)
     at = np.flatnonzero(update & _whole(rows, "before", layout) & _whole(rows, "after", layout)) if update.any() else ()
     changed = np.zeros(len(at), np.bool_)
@@ -133,7 +133,7 @@ def key_changes(rows: pa.RecordBatch, layout: Layout) -> Flags | None:
 
 
 def _whole(rows: pa.RecordBatch, side: str, layout: Layout) -> Flags:
-    """Rows with a value for every column; what is wrong with the others is for the encoder to say."""
+    """Rows with a value for every column. The encoder reports what is wrong with the others."""
     lists = rows.column(side)
     whole: Flags = np.diff(lists.offsets.to_numpy()) == len(layout.stored)
     return whole & lists.is_valid().to_numpy(zero_copy_only=False) if lists.null_count else whole
@@ -145,7 +145,7 @@ def _values(rows: pa.RecordBatch, side: str, at: Numbers, position: int) -> pa.A
 
 
 def split_updates(rows: pa.RecordBatch, changed: Flags) -> tuple[pa.RecordBatch, Flags]:
-    """These updates as deletes in their place and inserts behind all rows; flags say which rows are such inserts."""
+    """Turn these updates into deletes, in place, and inserts, after all rows. The flags mark these inserts."""
     kind = rows.schema.get_field_index("kind")
     deletes = pc.if_else(pa.array(changed), DELETE, rows.column(kind))
     inserts = rows.filter(pa.array(changed))
@@ -156,7 +156,7 @@ def split_updates(rows: pa.RecordBatch, changed: Flags) -> tuple[pa.RecordBatch,
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows on their way to the encoder; `moved` flags inserts that go to the end of their transaction, if any do."""
+    """Rows for the encoder. `moved` marks inserts that go to the end of their transaction; None if there are none."""
 
     events: pa.RecordBatch
     moved: Flags | None = None
@@ -165,16 +165,16 @@ class Rows:
         return Rows(self.events.filter(pa.array(keep)), None if self.moved is None else self.moved[keep])
 
     def place(self) -> tuple[Numbers, Numbers, Numbers]:
-        """Table id, commit-ts and seq of each row; one that moved has the seq of its transaction's last row."""
+        """Table id, commit-ts and seq of each row. A moved insert has the seq of its transaction's last row."""
         table_id, ts, seq = (numbers(self.events, name) for name in ("table_id", "commit_ts", "seq"))
         if self.moved is not None and self.moved.any():
             seq = _transaction_ends(table_id, ts, seq, self.moved)
         return table_id, ts, seq
 
     def order(self, span: Numbers | None = None) -> Numbers:
-        """Row numbers by dispatcher, then place; the rows as they are when they stand so already.
+        """Row numbers sorted by dispatcher, commit-ts and seq; 0, 1, 2, ... if the rows are already in this order.
 
-        `span` says which span of its table each row belongs to, where tables are split.
+        `span` is the span of each row if tables are split.
         """
         table_id, ts, seq = (numbers(self.events, name) for name in ("table_id", "commit_ts", "seq"))
         if self.moved is not None or span is not None:
@@ -190,10 +190,10 @@ class Rows:
 
 @dataclass
 class Splitter:
-    """Splits key-changing updates of batches that may cut a transaction.
+    """Splits updates that change a key, in batches that may end in the middle of a transaction.
 
-    Moved inserts of each table's last transaction are held back, since the next batch may go on with it; and with them
-    its last row, so that nothing of the transaction lies behind their place.
+    The moved inserts of each table's last transaction are kept for the next batch, which may continue the transaction.
+    The last row of the transaction is kept with them: they share its seq, so they must be written together with it.
     """
 
     enabled: bool = True
@@ -201,13 +201,13 @@ class Splitter:
 
     @property
     def held(self) -> list[Hashable]:
-        """The kinds of which something is held back."""
+        """The kinds of which rows are kept for the next batch."""
         return list(self._held)
 
     def take(self, kind: Hashable, layout: Layout, events: pa.RecordBatch, latest: Latest | None = None) -> Rows:
-        """These rows, and what was held back of earlier ones of this kind, but for what must wait.
+        """These rows and those kept from earlier batches of this kind, without the rows that must wait again.
 
-        `latest` is how far the tables have come by rows of any kind.
+        `latest` is the last commit-ts of each table over rows of all kinds.
         """
         changed = key_changes(events, layout) if self.enabled else None
         held = self._held.pop(kind, None)
@@ -224,7 +224,7 @@ class Splitter:
         return rows.take(~wait)
 
     def rest(self) -> Iterator[tuple[Hashable, Rows]]:
-        """What was held back, when nothing follows any more."""
+        """The rows that are still kept, when no batch follows."""
         while self._held:
             yield self._held.popitem()
 
@@ -235,7 +235,7 @@ def numbers(events: pa.RecordBatch, name: str) -> Numbers:
 
 
 def _transaction_ends(table_id: Numbers, ts: Numbers, seq: Numbers, moved: Flags) -> Numbers:
-    """The rows' seq; for one that moved the greatest of its transaction."""
+    """The seq of each row; for a moved insert the greatest seq of its transaction."""
     order = np.lexsort((np.where(moved, np.iinfo(np.int64).min, seq), ts, table_id))
     starts = np.flatnonzero(np.append(True, (np.diff(table_id[order]) != 0) | (np.diff(ts[order]) != 0)))
     last = np.append(starts[1:], len(order)) - 1
@@ -265,7 +265,7 @@ class Latest:
     ts: Numbers
 
     def of(self, table_id: Numbers) -> Numbers:
-        """For each of these tables; the smallest number for one that is not known."""
+        """The last commit-ts of each of these tables; the smallest integer for an unknown table."""
         at = np.minimum(np.searchsorted(self.table_id, table_id), len(self.table_id) - 1)
         return np.where(self.table_id[at] == table_id, self.ts[at], np.iinfo(np.int64).min)
 

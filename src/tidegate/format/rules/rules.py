@@ -6,8 +6,8 @@
     [[sink.column-selectors]]        which columns of a table are shown
     [[sink.dispatchers]] target-*    under which names a table is landed
 
-All of it is a value: made once from option text, sent to executors, asked about names and column layouts. The rules see
-source names; paths and payloads use the names that `Routes.target` gives. `Rules()` lets everything through as it is.
+Rules are plain values: made once from option text, sent to executors, asked about names and column layouts. They match
+the names of the source; paths and rows use the names that `Routes.target` gives. `Rules()` keeps and changes all as is.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ SYSTEM_SCHEMAS = frozenset(
 
 
 def is_system_schema(schema: str) -> bool:
-    """True for `mysql`, `INFORMATION_SCHEMA` and the like, which no rule can bring in."""
+    """True for `mysql`, `INFORMATION_SCHEMA` and so on. No rule can include them."""
     return schema.lower() in SYSTEM_SCHEMAS
 
 
 @dataclass(frozen=True)
 class TableFilter:
-    """`TableFilter(("shop.*", "!shop.log")).matches("shop", "orders")` is True; no rule at all means `*.*`."""
+    """`TableFilter(("shop.*", "!shop.log")).matches("shop", "orders")` is True; an empty list means `*.*`."""
 
     rules: tuple[str, ...] = ("*.*",)
     case_sensitive: bool = False
@@ -52,12 +52,12 @@ class TableFilter:
         return not is_system_schema(schema) and self._patterns.matches(schema, table)
 
     def matches_schema(self, schema: str) -> bool:
-        """Whether the DDL of the schema itself (CREATE DATABASE) is taken."""
+        """Whether DDLs of the schema itself (CREATE DATABASE) are kept."""
         return not is_system_schema(schema) and self._patterns.matches_schema(schema)
 
     @property
     def takes_all(self) -> bool:
-        """Whether every table matches but those of the system schemas."""
+        """Whether every table matches, except those of the system schemas."""
         return set(self.rules) <= {"*.*"}
 
     @cached_property
@@ -82,7 +82,7 @@ DDL_EVENTS = frozenset(event.strip() for event in _DDL_EVENTS.split(","))
 
 @dataclass(frozen=True)
 class EventFilter:
-    """What is left out of the tables that match: kinds of row change and DDL by name, DDL also by its text."""
+    """What is left out of the tables that match: row changes and DDLs by the name of their kind, DDLs also by text."""
 
     matcher: tuple[str, ...]
     ignore_event: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class EventFilters:
         return frozenset().union(*(_KINDS_OF_EVENT.get(event, ()) for f in found for event in f.ignore_event))
 
     def matching(self, schema: str, table: str) -> list[EventFilter]:
-        """The filters that speak about this table."""
+        """The filters that apply to this table."""
         return [f for f, m in zip(self.filters, self._matchers, strict=True) if m.matches(schema, table)]
 
     @cached_property
@@ -131,7 +131,7 @@ class ColumnSelector:
 
 @dataclass(frozen=True)
 class ColumnSelectors:
-    """The first selector that matches a table decides about its columns; a table that none matches keeps them all."""
+    """The first selector that matches a table chooses its columns. A table without a match keeps all columns."""
 
     selectors: tuple[ColumnSelector, ...] = ()
     case_sensitive: bool = False
@@ -139,7 +139,8 @@ class ColumnSelectors:
     def selected(self, schema: str, table: str, layout: Layout) -> Positions | None:
         """Positions among `layout.stored` of the columns to show, None for all.
 
-        The primary key must stay whole, or else some other unique key: without one a row could not be found again.
+        The columns of the primary key, or of another unique key, must all be kept: without a key a reader could not
+        find the row that a later change is about.
         """
         columns = next((columns for matcher, columns in self._matchers if matcher.matches(schema, table)), None)
         if columns is None:
@@ -185,7 +186,7 @@ class Route:
         for key, text in (("target-schema", self.target_schema), ("target-table", self.target_table)):
             literal = _PLACEHOLDER.sub("", text)
             if set(literal) & set("{}"):
-                raise BadSetting(f"has the {key} {text!r}; only {{schema}} and {{table}} may stand in braces")
+                raise BadSetting(f"has the {key} {text!r}; only {{schema}} and {{table}} may be in braces")
             if "/" in literal or text in (".", ".."):
                 raise BadSetting(f"has the {key} {text!r}, which would lead to another directory")
 
@@ -199,13 +200,13 @@ class Route:
 
 @dataclass(frozen=True)
 class Routes:
-    """The first route that matches gives a table its target names; a table that none matches keeps its own."""
+    """The first route that matches a table gives its target names. A table without a match keeps its own names."""
 
     routes: tuple[Route, ...] = ()
     case_sensitive: bool = False
 
     def target(self, schema: str, table: str) -> Name:
-        """`("archive", "orders")`; table "" asks about the schema itself, where all its routes must agree."""
+        """`("archive", "orders")`. Table "" means the schema itself; all routes that match it must agree."""
         if not schema or not self.routes:
             return schema, table
         if not table:
@@ -238,7 +239,7 @@ class Rules:
 
     @property
     def filters_nothing(self) -> bool:
-        """Whether no row is left out, but for those of SYSTEM_SCHEMAS, which never pass `filter.matches`."""
+        """Whether no row is left out, except those of SYSTEM_SCHEMAS, which `filter.matches` always refuses."""
         return self.filter.takes_all and not self.event_filters.filters and not self.ignored_start_ts
 
     @property

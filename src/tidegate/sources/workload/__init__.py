@@ -1,1 +1,1 @@
-"""The built-in workload: rows and DDLs that follow from a seed, so that `verify` can say what must have landed."""
+"""The built-in workload: a seed determines all rows and DDLs, so `verify` can compute what must have landed."""

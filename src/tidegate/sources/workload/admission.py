@@ -1,11 +1,11 @@
-"""How far a workload's cursor moves in one micro-batch: pure, counted in rows.
+"""How far a workload's cursor moves in one micro-batch: a pure computation, counted in rows.
 
-* Rounds go over all tables but the held and the lagging ones; a round may end in the middle.
-* A table that becomes held stays at its step and lags. A released one catches up: the rounds get half of the budget,
-  the lagging ones the rest in equal shares, the furthest behind first.
-* The budget may be exceeded by one step of one table, if nothing else fits: a limit never stops a workload. What is not
-  yet due is never handed out.
-* At `stop` everything waits until no table lags behind it: no table hands out this step or a later one.
+* A round is one step of every table, except held and lagging tables. A micro-batch may end in the middle of a round.
+* A held table stays at its step, so it lags. When it is released it catches up: rounds get half of the budget, lagging
+  tables share the rest equally, the one that lags most first.
+* If nothing else fits, one step of one table may exceed the budget, so that a limit never stops a workload. Rows that
+  are not due yet are never handed out.
+* No table passes `stop` until all tables have reached it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.sources.workload.sysbench import Ints
 
 @dataclass(frozen=True)
 class Admission:
-    """`budget`: rows to hand out; `due`: rows there are at all; `one_step`: no path hands out more than one step."""
+    """`budget`: rows to hand out; `due`: rows that exist by now; `one_step`: at most one step per table."""
 
     steps: Steps
     finite: bool
@@ -31,7 +31,7 @@ class Admission:
     stop: int = ENDLESS
 
     def admit(self, start: Cursor, held: set[int]) -> Cursor:
-        """The cursor after one micro-batch that leaves out the held tables; `start` when there is nothing."""
+        """The cursor after one micro-batch without the held tables; `start` if there are no rows."""
         released = sorted(start.lag.keys() - held, key=lambda table: (start.lag[table], table))
         outside = np.array(sorted(held | start.lag.keys()), np.int64)
         moved, gained = self._advance(start, self.budget // 2 if released else self.budget, outside)
@@ -40,7 +40,7 @@ class Admission:
         return self._without_level(replace(end, lag=end.lag | self._caught_up(end, released, gained)))
 
     def _advance(self, cursor: Cursor, budget: int, outside: Ints) -> tuple[Cursor, int]:
-        """Whole rounds within the budget, then the tables of the next round that still fit; and the rows gained."""
+        """Moves by whole rounds within the budget, then by the tables of the next round that fit; also the rows."""
         tables = self.steps.tables
         natural = cursor.natural(np.arange(tables, dtype=np.int64))
         base = self.steps.handed(natural, slice(None))
@@ -71,7 +71,7 @@ class Admission:
         return min(self.stop, self.steps.last if self.finite else ENDLESS) - cursor.at
 
     def _at_end(self, cursor: Cursor, outside: Ints) -> Cursor:
-        """The one cursor that means the end, if nothing but the outside tables is left."""
+        """If only tables in `outside` have rows left, the one cursor that means the end."""
         if not self.finite or self.stop < self.steps.last:
             return cursor
         all_tables = np.arange(self.steps.tables, dtype=np.int64)
@@ -94,15 +94,15 @@ class Admission:
         return caught
 
     def _without_level(self, cursor: Cursor) -> Cursor:
-        """Forgets tables that have nothing left to catch up."""
+        """Removes tables from `lag` that have caught up."""
         tables = np.array(sorted(cursor.lag), np.int64)
-        stands = self.steps.handed(np.array([cursor.lag[table] for table in tables], np.int64), tables)
-        behind = tables[stands < self.steps.handed(cursor.natural(tables), tables)].tolist()
+        handed = self.steps.handed(np.array([cursor.lag[table] for table in tables], np.int64), tables)
+        behind = tables[handed < self.steps.handed(cursor.natural(tables), tables)].tolist()
         return replace(cursor, lag={table: cursor.lag[table] for table in behind})
 
 
 def _greatest(fits: Callable[[int], bool], most: int) -> int:
-    """The greatest count up to `most` that fits, where 0 fits and whatever is below one that fits does too."""
+    """The greatest count up to `most` that fits. 0 always fits, and if a count fits, all smaller counts fit too."""
     low, high = 0, 1
     while high <= most and fits(high):
         low, high = high, high * 2
@@ -114,7 +114,7 @@ def _greatest(fits: Callable[[int], bool], most: int) -> int:
 
 
 def _fitting(in_order: Ints, budget: int, due: int) -> tuple[int, int]:
-    """How many tables fit the budget, and their rows; the first that has rows fits anyway if they are due."""
+    """How many tables fit the budget, and their rows. The first table with rows always fits if its rows are due."""
     fits = int(np.searchsorted(in_order, budget, side="right"))
     if not fits or not in_order[fits - 1]:
         first = int(np.searchsorted(in_order, 0, side="right"))

@@ -1,8 +1,8 @@
-"""What a workload's DDLs say: from a record to the row of kind `ddl`, with names, ids, columns and text as in TiDB.
+"""Turns the records of a workload's DDLs into rows of kind `ddl`, with names, ids, columns and text as in TiDB.
 
-The row's `table_id` is the dispatcher in whose stream the DDL stands (of a truncate the id that ends), or 0 for what
-only the table trigger sees or what concerns a whole database. Its names are those before the DDL, its layout the one
-after.
+The row's `table_id` is the dispatcher that receives the DDL (for a truncate the id that ends). It is 0 for a DDL that
+only the table trigger receives, or that affects a whole database. The names in the row are those before the DDL, the
+layout is the one after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidegate.sources.workload.ddl_history import DdlHistory, States
 from tidegate.sources.workload.ddl_play import ADDED_COLUMNS, COLUMN_TYPES, Op, Plan, Record
 from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME, Ints, table_names
 
-# Values of added columns are numbers below 10^9, which read the same in all of these.
+# Values of added columns are numbers below 10^9, because they have the same text in all of these types.
 _ADDED = (("int", None, "INT"), ("bigint", None, "BIGINT"), ("varchar", 64, "VARCHAR(64)"))
 _SIDE = Layout((Column("id", "int", nullable=False, pk=True), Column("note", "varchar", flen=64)))
 _VIEW = Layout((Column("id", "int", nullable=False), Column("k", "int", nullable=False)))
@@ -38,7 +38,7 @@ _RENAMED = "_renamed"
 
 @cache
 def shape_layout(shape: int) -> Layout:
-    """The columns of a workload's table with these added ones: `x1`, `x2`, ... behind those of sysbench."""
+    """The columns of a workload's table: those of sysbench, then the added ones `x1`, `x2`, ..."""
     added = []
     for number, place in enumerate(_types(shape), 1):
         type_name, flen, _ = _ADDED[place]
@@ -51,7 +51,7 @@ def _types(shape: int) -> list[int]:
 
 
 def used_layouts(states: States) -> dict[int, str]:
-    """The layouts of these states, by fingerprint, as `layout_rows` takes them."""
+    """The layouts of these states by fingerprint, for `layout_rows`."""
     return _texts(shape_layout(shape) for shape in np.unique(states.shape).tolist())
 
 
@@ -60,7 +60,7 @@ def _texts(layouts: Iterable[Layout]) -> dict[int, str]:
 
 
 def state_columns(states: States, run: Ints) -> dict[str, pa.Array]:
-    """The columns of rows that say which table they belong to; `run` is each row's state."""
+    """The event columns that say which table a row belongs to. `run` is the index of each row's state."""
     shapes, at = np.unique(states.shape, return_inverse=True)
     layouts = np.array([shape_layout(shape).fingerprint for shape in shapes.tolist()], np.int64)
     table_id = pa.array(states.id[run])
@@ -75,13 +75,13 @@ def state_columns(states: States, run: Ints) -> dict[str, pa.Array]:
 
 
 def added_columns(states: States, run: Ints) -> Ints | None:
-    """How many columns each row has more than sysbench's; None if none has any."""
+    """How many added columns each row has; None if no row has any."""
     return ADDED_COLUMNS[states.shape][run] if states.shape.any() else None
 
 
 @dataclass(frozen=True)
 class _Said:
-    """A DDL in words, with what its row shows besides."""
+    """A DDL event, and what else its row contains."""
 
     event: DdlEvent | None
     table_id: int
@@ -91,7 +91,7 @@ class _Said:
 
 
 class DdlEvents:
-    """Builds the rows of records; holds nothing but where these come from."""
+    """Builds the rows of records. Has no state except the history that they come from."""
 
     def __init__(self, plan: Plan, history: DdlHistory) -> None:
         self._plan = plan
@@ -114,7 +114,7 @@ class DdlEvents:
     def _said(self, number: int, record: Record) -> _Said:
         if record.table >= 0:
             return self._of_table(number, record)
-        made = self._plan.first_new_id + record.about  # of what is dropped, or made now
+        made = self._plan.first_new_id + record.about  # id of the object that is dropped or created
         match record.op:
             case Op.CREATE_TABLE | Op.DROP_TABLE:
                 return _side_table(record, Table(SCHEMA_ID, SCHEMA_NAME, f"side{record.about}", made, _SIDE))

@@ -1,9 +1,9 @@
 """The DDLs of a workload, one record each, and the state of its tables between any two of them.
 
-The records are played forward (`ddl_play`) as far as anybody has asked and kept in columns, a few bytes each; what a
-DDL says in words is built from its record when it is handed out (`ddl_events`). Whoever opens the same workload in one
-process shares them (`ddl_history`). The state of a table is the number of the last record that changed it; -1 stands
-for the table as the workload began.
+Records are computed forward (`ddl_play`) as far as they are needed, and kept in columns, a few bytes each. The event of
+a DDL is built from its record when it is handed out (`ddl_events`). All sources of the same workload in one process
+share the records (`ddl_history`). The state of a table is the number of the last record that changed it; -1 is the
+table at the beginning of the workload.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, Ints
 
 @dataclass(frozen=True)
 class States:
-    """The states of some tables, one entry for each; a table may stand there several times."""
+    """The states of some tables, one entry per state. A table may have several entries."""
 
     table: Ints
     id: Ints
@@ -35,7 +35,7 @@ class States:
 
 
 class DdlHistory:
-    """All records up to a boundary, and what the tables are at it. Threads may share it."""
+    """All records up to a boundary, and the states of the tables there. Several threads may use it."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -47,7 +47,7 @@ class DdlHistory:
         self._lock = Lock()
 
     def numbers(self, first: int, last: int) -> range:
-        """The records of boundaries `first` up to `last`, without `last`."""
+        """The records of the boundaries from `first` to `last` - 1."""
         with self._lock:
             self._play(last)
             low, high = np.searchsorted(self._column("boundary"), [first, last]).tolist()
@@ -57,7 +57,7 @@ class DdlHistory:
         return Record(*self._columns[:, number].tolist())
 
     def first_wide(self, first: int, last: int) -> int | None:
-        """The first boundary from `first` on with a DDL of all tables; None if there is none before `last`."""
+        """The first boundary from `first` to `last` - 1 that has a DDL over all tables; None if there is none."""
         if not self._plan.wide:
             return None
         with self._lock:
@@ -66,16 +66,17 @@ class DdlHistory:
             return self._wide[at] if at < len(self._wide) and self._wide[at] < last else None
 
     def tables_of(self, ids: frozenset[int], front: int) -> set[int]:
-        """The tables that have, or had before, these ids, as far as DDLs of boundaries before `front` made them."""
+        """The tables that have or had these ids, considering only DDLs of boundaries before `front`."""
         first_new, made = self._plan.first_new_id, len(self.numbers(0, front))
         old = {table_id - FIRST_TABLE_ID for table_id in ids if FIRST_TABLE_ID <= table_id < first_new}
         new = (self.record(table_id - first_new) for table_id in ids if first_new <= table_id < first_new + made)
         return old | {record.table for record in new if record.table >= 0}
 
     def cut(self, tables: Ints, low: int, high: int) -> tuple[Ints, Ints, Ints]:
-        """The states of these tables (in order) in steps `low` up to `high`, with the step each of them begins with.
+        """The states of these tables (sorted) from step `low` to step `high`, and the step at which each state begins.
 
-        Three columns, by table and in each by time: index into `tables`, state (a record), step; first step `low`.
+        Three columns, sorted by table and then by time: index into `tables`, state (a record), step. The first state
+        of a table has step `low`.
         """
         with self._lock:
             self._play(high)
@@ -93,15 +94,15 @@ class DdlHistory:
         )
 
     def _heads_before(self, number: int, first: int, last: int) -> Ints:
-        """The states of tables `first` up to and with `last` before record `number`: later ones are taken back."""
+        """The states of tables `first` to `last` (inclusive) before record `number`. Later records are undone."""
         heads = self._heads[first : last + 1].copy()
         table = self._column("table")[number:]
-        undone = np.flatnonzero((table >= first) & (table <= last))[::-1]  # of several the earliest counts: it is last
+        undone = np.flatnonzero((table >= first) & (table <= last))[::-1]  # reversed, so that the earliest record wins
         heads[table[undone] - first] = self._column("before")[number:][undone]
         return heads
 
     def states(self, table: Ints, state: Ints, version: int) -> States:
-        """What the states say; `version` is that of a table which no DDL has changed yet."""
+        """The content of these states. `version` is the version of a table that no DDL has changed yet."""
         if not self._count:
             zero = np.zeros_like(table)
             return States(table, table + FIRST_TABLE_ID, zero + version, zero, zero)
@@ -119,7 +120,7 @@ class DdlHistory:
         return self._columns[Record._fields.index(name), : self._count]
 
     def _play(self, until: int) -> None:
-        """Adds the records of the boundaries before `until` that are not there yet."""
+        """Computes the missing records of the boundaries before `until`."""
         fresh = self._player.play(until if self._plan.last is None else min(until, self._plan.last))
         if not fresh:
             return
@@ -139,5 +140,5 @@ class DdlHistory:
 
 @lru_cache(maxsize=4)
 def ddl_history(plan: Plan) -> DdlHistory:
-    """The one history of this plan in this process: a task that opens the workload anew plays nothing again."""
+    """The history of this plan, shared in this process: a task that opens the workload again recomputes nothing."""
     return DdlHistory(plan)

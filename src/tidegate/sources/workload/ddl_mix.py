@@ -1,7 +1,7 @@
 """`ddl=every:100ms,kinds=add-index|rename;every:10s,kinds=alter-database`: which DDLs a workload mixes in, and when.
 
-A schedule has one DDL every so often, in commit-ts time; its kind is one of `kinds`, chosen by hash (a kind that stands
-there twice is chosen twice as often). Several schedules run side by side.
+A schedule has one DDL per period, measured in commit-ts. A hash chooses its kind from `kinds`; a kind that is listed
+twice is chosen twice as often. Several schedules run at the same time.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 TABLE_KINDS = ("add-column", "drop-column", "modify-column", "add-index", "rename", "truncate", "drop-create")
 SIDE_KINDS = ("create-table", "drop-table", "create-database", "drop-database", "create-view", "drop-view")
 KINDS = (*TABLE_KINDS, *SIDE_KINDS, "alter-database")
-# What concerns all tables, and makes every one of them wait, is mixed in only where it is asked for.
+# DDLs over all tables make every table wait, so they are used only if they are asked for.
 DEFAULT_KINDS = (*TABLE_KINDS, "create-table", "drop-table")
-# Kinds of which a DDL may concern tables whose versions it leaves as they are (without a view to drop, one is created).
+# Kinds whose DDLs may affect tables without changing their versions (drop-view creates a view if there is none).
 WIDE_KINDS = frozenset(("alter-database", "create-view", "drop-view"))
 
 MAX_SCHEDULES = 16
@@ -52,7 +52,7 @@ def _read_schedule(text: str) -> Schedule:
 
 
 def read_every(text: str, what: str) -> int:
-    """`read_every("5s", "a schedule")` is 5000; the refusal begins with `what`."""
+    """`read_every("5s", "a schedule")` is 5000. The error message begins with `what`."""
     found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h)", text, re.ASCII)
     every_ms = round(float(found[1]) * _UNITS_MS[found[2]]) if found else 0
     if not 1 <= every_ms <= MAX_EVERY_MS:

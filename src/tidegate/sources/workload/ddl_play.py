@@ -1,12 +1,13 @@
-"""How a workload's DDLs follow each other: a catalogue that is played forward, boundary by boundary.
+"""The sequence of a workload's DDLs: a catalogue of tables that is changed boundary by boundary.
 
-The records follow from the `Plan` alone.
+The records depend only on the `Plan`.
 
-* A DDL of time t falls on the first boundary between step windows that is not before t. Boundary s stands before the
-  rows of step s. The DDLs of one boundary take the timestamps from its window's start on, in front of the first row.
-* Each takes its table by hash of (seed, number), or the next one that has had none on this boundary.
-* Where a kind finds nothing to work on, or too much, its opposite stands in: the column is added that was to be
-  dropped, the table dropped that would be one too many.
+* A DDL of time t is placed on the first boundary between step windows that is not before t. Boundary s is before the
+  rows of step s. The DDLs of a boundary get the first timestamps of its window, before the first row.
+* A hash of (seed, number) chooses the table of a DDL. If that table already has a DDL on this boundary, the next free
+  table is used.
+* If a kind has nothing to work on, or has reached its limit, the opposite happens: instead of dropping a missing column
+  one is added, instead of creating one table too many one is dropped.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from tidegate.events import tso
 from tidegate.sources.workload.ddl_mix import WIDE_KINDS, Schedule
 from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, Ints, scramble
 
-MAX_ADDED = 4  # columns that a table has more than it began with
-MAX_SIDE = 16  # side tables, databases and views that are there at a time
-COLUMN_TYPES = 3  # a modified column goes round so many types (`ddl_events` names them)
+MAX_ADDED = 4  # added columns of one table
+MAX_SIDE = 16  # side tables that exist at the same time; the same for databases and for views
+COLUMN_TYPES = 3  # a modified column cycles through this many types (listed in `ddl_events`)
 
 
 class Op(IntEnum):
@@ -52,10 +53,10 @@ WIDE_OPS = (Op.CREATE_VIEW, Op.ALTER_DATABASE)
 
 
 class Record(NamedTuple):
-    """One DDL. `table` is the table that it changes, or -1; `id`, `renamed` and `shape` are its state afterwards.
+    """One DDL. `table` is the table that it changes, or -1; `id`, `renamed` and `shape` are the state after it.
 
-    `before` is the record of the table's state until then. `about` depends on `op`: of what is dropped, the record that
-    made it; of a view, the table it reads; of the database, how often it was altered.
+    `before` is the record of the table's previous state. `about` depends on `op`: for a drop it is the record that
+    created the object; for a view, the table it reads; for the database, how often it was altered.
     """
 
     boundary: int
@@ -71,7 +72,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What the DDLs depend on; `last` is the step behind the workload's end, None if it has none."""
+    """Everything that the DDLs depend on. `last` is the step after the end of the workload, None if it never ends."""
 
     schedules: tuple[Schedule, ...]
     tables: int
@@ -82,22 +83,22 @@ class Plan:
 
     @property
     def wide(self) -> bool:
-        """Whether there may be DDLs that concern all tables."""
+        """Whether there may be DDLs over all tables."""
         return any(WIDE_KINDS.intersection(schedule.kinds) for schedule in self.schedules)
 
     @property
     def first_new_id(self) -> int:
-        """Record number n makes what has the id `first_new_id` + n, be it a table, a view or a database."""
+        """A table, view or database that record n creates has the id `first_new_id` + n."""
         return FIRST_TABLE_ID + self.tables
 
 
 def room(schedules: tuple[Schedule, ...], step_ms: int) -> int:
-    """Timestamps that the DDLs of one boundary need at most: two for each, as for drop-create."""
+    """The most timestamps that the DDLs of one boundary need: two for each, because drop-create is two DDLs."""
     return sum(2 * (step_ms // schedule.every_ms + 1) for schedule in schedules)
 
 
 def _added(shape: int) -> int:
-    """A shape is the types of the added columns, first one first, each a digit from 1 on."""
+    """The number of added columns. A shape is a number whose digits, from 1, are the types of the added columns."""
     return _added(shape // (COLUMN_TYPES + 1)) + 1 if shape else 0
 
 
@@ -113,10 +114,10 @@ class _State(NamedTuple):
 
 @dataclass
 class Player:
-    """The catalogue as of the last boundary played, and how each kind of DDL changes it."""
+    """The catalogue after the last computed boundary, and how each kind of DDL changes it."""
 
     plan: Plan
-    done: int = 1  # the first boundary that is not played yet; there is none before step 0
+    done: int = 1  # the first boundary that is not computed yet; there is no boundary before step 0
     number: int = 0  # of the next DDL
     count: int = 0  # of the next record
     altered: int = 0
@@ -128,7 +129,7 @@ class Player:
     fresh: list[Record] = field(default_factory=list)
 
     def play(self, until: int) -> list[Record]:
-        """The records of boundaries `done` up to `until`, without `until`."""
+        """Computes the records of the boundaries from `done` to `until` - 1."""
         if until <= self.done:
             return []
         boundaries, schedules = self._due(until)
@@ -144,7 +145,7 @@ class Player:
         return self.fresh
 
     def _due(self, until: int) -> tuple[Ints, Ints]:
-        """Boundary and schedule of each DDL, by time."""
+        """Boundary and schedule of each DDL, sorted by time."""
         step_ms, times = self.plan.step_ms, []
         for schedule in self.plan.schedules:
             first, last = ((at - 1) * step_ms // schedule.every_ms + 1 for at in (self.done, until))
@@ -160,7 +161,7 @@ class Player:
         self.taken.clear()
 
     def _take(self, chance: int) -> tuple[int, _State]:
-        """A table that has had no DDL on this boundary, if there is one left."""
+        """A table without a DDL on this boundary, if there is one left."""
         if len(self.taken) == self.plan.tables:
             self.taken.clear()
         table = chance % self.plan.tables
@@ -243,7 +244,7 @@ class Player:
 
 
 _DIGIT = COLUMN_TYPES + 1
-_FULL = _DIGIT ** (MAX_ADDED - 1)  # from here on a shape has all the columns it may have
+_FULL = _DIGIT ** (MAX_ADDED - 1)  # a shape of at least this has the most columns allowed
 _SHAPES: dict[Op, Callable[[int], int]] = {
     Op.ADD_COLUMN: lambda shape: shape * _DIGIT + 1,
     Op.DROP_COLUMN: lambda shape: shape // _DIGIT,

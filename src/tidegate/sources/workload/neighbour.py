@@ -1,9 +1,9 @@
-"""`neighbour=txn-rows:1000000,every:10s`: one more table beside a workload's, which may make life hard for the others.
+"""`neighbour=txn-rows:1000000,every:10s`: one additional table that puts load on the others.
 
-Every so often it commits one transaction, at once and on top of the rate; `columns` makes its rows slow to encode. It
-has a stream of its own whose place is one number, the rows handed out so far. In a micro-batch it takes at most its
-share, whole transactions where these fit; a larger one is cut. All rows of a transaction have one commit-ts, and
-nothing is resolved at it before the last of them is handed out.
+It commits one transaction per period, all rows at once and in addition to the rate; `columns` makes its rows slow to
+encode. Its position is one number: the rows handed out so far. In a micro-batch it gets at most its share: whole
+transactions if they fit, else a part of one. All rows of a transaction have one commit-ts. The resolved mark reaches
+it only after its last row is handed out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMN_BYTES = 15  # of a DOUBLE such as 2.8287699e+08
 
 @dataclass(frozen=True)
 class Habits:
-    """A transaction of `txn_rows` every `every_ms`; `columns` DOUBLEs behind those of sysbench."""
+    """A transaction of `txn_rows` every `every_ms`; `columns` DOUBLE columns after those of sysbench."""
 
     txn_rows: int
     every_ms: int
@@ -57,7 +57,7 @@ def _count(text: str, low: int, high: int) -> int:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """What the table `number` (from 0 on) says. Positions count its rows."""
+    """The rows of table `number` (counted from 0). A position is a number of rows."""
 
     habits: Habits
     number: int
@@ -81,7 +81,7 @@ class Neighbour:
         return Layout((*LAYOUT.columns, *more))
 
     def due(self, begun: int, seconds: float) -> int:
-        """The position up to which rows are there, `seconds` after somebody began to read at position `begun`."""
+        """The position up to which rows exist, `seconds` after reading began at position `begun`."""
         whole = -(-begun // self.habits.txn_rows) + int(seconds * 1000) // self.habits.every_ms
         return whole * self.habits.txn_rows
 
@@ -92,7 +92,7 @@ class Neighbour:
         return whole if whole > start else end
 
     def resolved(self, position: int) -> int:
-        """No row at or behind the position has this commit-ts or a lower one."""
+        """All rows from this position on have a greater commit-ts than this."""
         return self._first_ts + position // self.habits.txn_rows * tso(self.habits.every_ms) - 1
 
     def cut(self, low: int, high: int, pieces: int) -> list[tuple[int, int]]:

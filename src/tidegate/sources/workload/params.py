@@ -1,4 +1,4 @@
-"""The parameters of `workload://sysbench?...`: their defaults, and how their text is read and refused."""
+"""The parameters of `workload://sysbench?...`: their defaults, and how their text is read and checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.sources.workload.sysbench import DELETED, SCHEMA_NAME, UPDATED
 
 @dataclass(frozen=True)
 class Workload:
-    """The parameters, with their defaults. `rate` 0 means as fast as they are read, `events` None means for ever."""
+    """The parameters, with their defaults. `rate` 0 means as fast as possible, `events` None means forever."""
 
     tables: int = 10
     rows: int = 1_000_000
@@ -39,7 +39,7 @@ class Workload:
 
 
 def parse_workload(query: str) -> Workload:
-    """`parse_workload("tables=1&mix=0:0:100")`; refuses what is unknown, out of range or cannot happen together."""
+    """`parse_workload("tables=1&mix=0:0:100")`; refuses unknown names, values out of range and bad combinations."""
     values = read_query(query, _READERS, "workload://sysbench")
     workload = Workload(**{name.replace("-", "_"): value for name, value in values.items()})
     if workload.rows < 2 and workload.mix[UPDATED] and workload.mix[DELETED]:

@@ -1,12 +1,12 @@
-"""How a workload's tables are cut into steps, and where a cursor stands in them.
+"""How a workload's tables are divided into steps, and the cursor that counts them.
 
-Every table is one path; its step is a fixed number of events, whole transactions, at most one batch of encoded bytes.
-`prepare` and run are cut apart, so the last step of `prepare` may be short. Tables are numbered 0, 1, ... here.
+A step of a table is a fixed number of events: whole transactions, at most one batch of encoded bytes. No step contains
+both `prepare` and the run, so the last step of `prepare` may be short. Here tables are numbered 0, 1, ...
 
-Steps are handed out in rounds: step 0 of all tables in order, then step 1 of all. A cursor is how far that went: tables
-below `table` have handed out `at` + 1 steps, the others `at`, and the lagging ones what `lag` says. All commit-ts of
-step s lie in a window of their own, before those of step s + 1 of any table: what every table has passed is resolved.
-Where there are DDLs, those of boundary s stand at the start of the window of step s, in front of all its rows.
+Steps are handed out in rounds: step 0 of all tables in order, then step 1 of all tables. A cursor says how far that
+went: tables below `table` have handed out `at` + 1 steps, the others `at` steps, and lagging tables as many as `lag`
+says. All commit-ts of step s are in a window before those of step s + 1 of any table, so a step that every table has
+handed out is resolved. DDLs of boundary s are at the start of the window of step s, before all its rows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tidegate.sources.source import Offset
 from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, Ints
 
 ENDLESS = 1 << 60
-_START_MS = 2  # a transaction starts that long before it commits
+_START_MS = 2  # time between the start of a transaction and its commit
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """`{"at": 7, "table": 250000, "held": {"103": 5}}` as an offset; `table` and `held` only where not empty."""
+    """`{"at": 7, "table": 250000, "held": {"103": 5}}` as an offset. `table` and `held` are left out if empty."""
 
     at: int = 0
     table: int = 0
@@ -44,7 +44,7 @@ class Cursor:
 
     @staticmethod
     def of(offset: Offset, tables: int) -> Cursor:
-        """Undoes `offset`; refuses what no workload of so many tables has handed out."""
+        """The inverse of `offset`. Refuses an offset that a workload with this number of tables cannot have."""
         try:
             lag = {int(table) - FIRST_TABLE_ID: int(step) for table, step in offset.get("held", {}).items()}
             cursor = Cursor(int(offset["at"]), int(offset.get("table", 0)), lag)
@@ -57,11 +57,11 @@ class Cursor:
         return cursor
 
     def natural(self, tables: Ints) -> Ints:
-        """Steps handed out by these tables, as if none lagged."""
+        """Steps that these tables have handed out if no table lags."""
         return self.at + (tables < self.table)
 
     def steps(self, first: int, last: int) -> Ints:
-        """Steps handed out by tables `first` up to `last`."""
+        """Steps that tables `first` to `last` - 1 have handed out."""
         steps = self.natural(np.arange(first, last, dtype=np.int64))
         for table, step in self.lag.items():
             if first <= table < last:
@@ -69,22 +69,22 @@ class Cursor:
         return steps
 
     def within(self, first: int, last: int) -> Cursor:
-        """The same for these tables, without the lag of others."""
+        """The same cursor, with only the lag of these tables."""
         return Cursor(self.at, self.table, {t: step for t, step in self.lag.items() if first <= t < last})
 
     @property
     def front(self) -> int:
-        """The steps that any table has handed out, as if none lagged."""
+        """The most steps that any table has handed out; lagging tables do not count."""
         return self.at + (self.table > 0)
 
     def passed(self) -> int:
-        """The steps that every table has handed out."""
+        """The number of steps that every table has handed out."""
         return min(self.at, *self.lag.values()) if self.lag else self.at
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The cut of all tables. `step_rows` and `events` have one entry a table, `prepared` is the same for all."""
+    """The steps of all tables. `step_rows` and `events` have one entry per table; `prepared` is the same for all."""
 
     step_rows: Ints
     events: Ints
@@ -92,7 +92,7 @@ class Steps:
     txn_rows: int
     epoch_ms: int
     step_ms: int
-    room: int = 0  # timestamps that each window leaves free in front of its first row
+    room: int = 0  # timestamps at the start of each window that are free for DDLs
 
     @cached_property
     def tables(self) -> int:
@@ -105,17 +105,17 @@ class Steps:
 
     @cached_property
     def last(self) -> int:
-        """After so many steps every table is at its end; of no meaning for an endless workload."""
+        """The number of steps after which every table has ended. Not used for an endless workload."""
         prepare = -(-np.minimum(self.events, self.prepared) // self.step_rows)
         run = -(-np.maximum(self.events - self.prepared, 0) // self.step_rows)
         return int((prepare + run).max())
 
     def positions(self, cursor: Cursor, first: int, last: int) -> Ints:
-        """Where the cursor stands in each of tables `first` up to `last`: the position of its next event."""
+        """The position of the next event in each of the tables `first` to `last` - 1."""
         return self.handed(cursor.steps(first, last), slice(first, last))
 
     def handed(self, steps: Ints, tables: slice | Ints) -> Ints:
-        """How many events the first `steps` steps of these tables hold."""
+        """The number of events in the first `steps` steps of these tables."""
         size = self.step_rows[tables]
         prepare = np.minimum(steps * size, self.prepared)
         run = np.maximum(steps - self.prepare_steps[tables], 0) * size
@@ -123,7 +123,7 @@ class Steps:
         return handed
 
     def commit_ts(self, table: Ints, position: Ints) -> Ints:
-        """Grows with a table's transactions; within the window of the position's step."""
+        """The commit-ts of each position. It grows with the transactions of a table, within the window of the step."""
         run = position >= self.prepared
         step, inside = np.divmod(position - self.prepared * run, self.step_rows[table])
         step += self.prepare_steps[table] * run
@@ -132,7 +132,7 @@ class Steps:
         return window_ts + inside_ts
 
     def resolved(self, step: int) -> int:
-        """Everything at or below this commit-ts stands in the steps before `step`."""
+        """All events at or below this commit-ts are in steps before `step`."""
         return tso(self.epoch_ms) + step * self._window - 1
 
     def transaction_start(self, position: int) -> int:
@@ -154,7 +154,7 @@ def start_ts(commit_ts: Ints) -> Ints:
 
 
 def cut_tables(ends: Ints, pieces: int) -> list[tuple[int, int]]:
-    """Contiguous tables of about equal rows; `ends` counts the rows up to and with each table."""
+    """Ranges of tables with about equal rows. `ends` is the running total of rows, each table included."""
     goals = ends[-1] * np.arange(1, pieces) / pieces
     after = np.searchsorted(ends, goals, side="left")
     starts = np.concatenate([np.zeros(1, np.int64), ends])
@@ -164,10 +164,11 @@ def cut_tables(ends: Ints, pieces: int) -> list[tuple[int, int]]:
 
 
 def cut_rows(steps: Steps, low: Ints, ends: Ints, pieces: int) -> list[tuple[tuple[int, int], tuple[int, int | None]]]:
-    """Contiguous rows of about equal number, cut at transactions.
+    """Ranges of about equally many rows that begin and end at transactions.
 
-    Each piece is its tables (first, last) and the positions it starts at in the first and ends at in the last of them
-    (None: the table's end). `low` is each table's first position, `ends` counts the rows up to and with each table.
+    Each range has its tables (first, last), the position where it starts in the first of them, and the position where
+    it ends in the last one (None: the end of the table). `low` is the first position of each table, `ends` the running
+    total of rows, each table included.
     """
     cuts = {(0, int(low[0]))}
     for goal in range(1, pieces):

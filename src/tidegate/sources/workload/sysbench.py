@@ -1,14 +1,14 @@
-"""What the rows of sysbench's tables say: a pure function of (seed, table, position), without state.
+"""The rows of sysbench's tables: a pure function of (seed, table, position), without state.
 
-Position p of a table is its p-th change. First `prepare`: positions below `prepared` insert ids 1, 2, ... Then the run:
-the kinds follow one short cycle with the mix's proportions, and every kind has its own ids, so that before and after
-agree with what came earlier:
+Position p of a table is its p-th change. First comes `prepare`: positions below `prepared` insert ids 1, 2, ... Then
+comes the run: kinds repeat in one short cycle with the proportions of the mix. Every kind has its own ids, so that
+`before` and `after` agree with earlier changes:
 
 * inserts take new ids, rows + 1 onwards;
-* updates (`oltp_update_non_index`: only `c` changes) go round and round over a fixed set of ids; round r turns version
-  r into r + 1, each id once a round in scrambled order;
-* deletes take ids in the order of their creation and never one that is updated. With more deletes than inserts the
-  prepared ids run out; then they are deleted again, with contents of another version.
+* updates (`oltp_update_non_index`: only `c` changes) repeat over a fixed set of ids; pass r changes version r to r + 1
+  of each id, once per pass in scrambled order;
+* deletes take ids in the order of their creation and never an id that is updated. If there are more deletes than
+  inserts, the prepared ids run out; then they are deleted again, with values of another version.
 
 With both updates and deletes the lower half of the prepared ids is updated, the rest deleted.
 """
@@ -47,16 +47,16 @@ LAYOUT = Layout(
 INSERTED, UPDATED, DELETED = range(3)
 _KINDS = pa.array([INSERT, UPDATE, DELETE])
 _NOTHING = pa.scalar(b"", pa.binary())
-_COLUMN, _ADDED_BELOW = np.uint64(0xD6E8FEB86659FD93), np.uint64(10**9)  # an odd number tells the added columns apart
+_COLUMN, _ADDED_BELOW = np.uint64(0xD6E8FEB86659FD93), np.uint64(10**9)  # an odd factor, so that added columns differ
 
-# Five groups of eleven digits joined by '-' are a pad; two such pieces joined by '-' are a c.
+# A pad is five groups of eleven digits joined by '-'; a c is two such texts joined by '-'.
 _PIECE, _PIECES = 59, 1 << 15
 _C_LENGTH, _PAD_LENGTH = 2 * _PIECE + 1, _PIECE
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Kind, id and version of each change; the version is the one after it, and for a delete the one before."""
+    """Kind, id and version of each change. It is the version after the change; for a delete, the version before."""
 
     kind: Codes
     id: Ints
@@ -65,7 +65,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class History:
-    """What happens to a table, the same for all tables; `mix` counts inserts, updates and deletes of the run."""
+    """The changes of a table, which are the same for all tables. `mix`: inserts, updates and deletes in the run."""
 
     rows: int
     prepared: int
@@ -81,17 +81,17 @@ class History:
 
     @cached_property
     def updatable(self) -> int:
-        """Ids 1 up to this are updated and never deleted."""
+        """Ids from 1 to this one are updated and never deleted."""
         if not self.mix[UPDATED]:
             return 0
         return max(1, self.rows // 2) if self.mix[DELETED] else self.rows
 
     @cached_property
     def _cycle(self) -> tuple[Codes, Ints, Ints]:
-        """Per place of the cycle: its kind, how many of that kind stand before it, how many in the whole cycle."""
+        """For each place of the cycle: its kind, how many of that kind come before it, how many the cycle has."""
         part = gcd(*self.mix)
         counts = [count // part for count in self.mix]
-        # Even spacing with inserts first at equal places: the n-th delete always follows the n-th insert.
+        # Kinds are spaced evenly, inserts first at equal places, so that the n-th delete follows the n-th insert.
         spaced = sorted(((n + 0.5) / count, kind) for kind, count in enumerate(counts) for n in range(count))
         kinds = [kind for _, kind in spaced]
         seen: Counter[int] = Counter()
@@ -125,7 +125,7 @@ class History:
 
     @cached_property
     def _stride(self) -> int:
-        """Coprime to the number of updatable ids, so stepping by it visits each of them once a round."""
+        """Coprime to the number of updatable ids, so that steps of this size visit each id once per pass."""
         stride = max(1, int(self.updatable * 0.618))
         while gcd(stride, self.updatable) != 1:
             stride += 1
@@ -142,7 +142,7 @@ class Texts:
     def images(self, table: Ints, changes: Changes, added: Ints | None = None) -> tuple[pa.ListArray, pa.ListArray]:
         """The `after` and `before` columns: null where a delete has no after and an insert no before.
 
-        `added` counts the columns that each row has more than sysbench's; None if none has any.
+        `added` is the number of added columns of each row; None if no row has any.
         """
         key = scramble(scramble(table.view(np.uint64) + np.uint64(self.seed)) + changes.id.view(np.uint64))
         fixed = self._fixed(changes.id, key)
@@ -180,7 +180,7 @@ class Texts:
         return pa.ListArray.from_arrays(pa.array(offsets), values, mask=None if whole else pa.array(~present))
 
     def _values(self, fixed: tuple[pa.Array, ...], key: Hashes) -> pa.Array:
-        """Four values a row in one array. Its bytes are the joined rows; only the offsets between values are added."""
+        """Four values per row in one array. The bytes are the joined rows; only the offsets of values are computed."""
         ids, k, pad = fixed
         head = _pieces(self.seed, "head").take(_piece_numbers(key, 0))
         tail = _pieces(self.seed, "pad").take(_piece_numbers(key, 32))
@@ -195,7 +195,7 @@ class Texts:
 
 
 def _with_added(values: pa.Array, key: Hashes, added: Ints) -> pa.Array:
-    """The values, four a row, with so many more behind those of each row: numbers that depend on the row's key."""
+    """The values, four per row, followed by `added` more for each row: numbers that depend on the row's key."""
     rows, before = len(added), np.cumsum(added) - added
     row = np.repeat(np.arange(rows), added)
     place = np.arange(len(row)) - before[row]
@@ -220,7 +220,7 @@ def change_rows(
     images: tuple[pa.ListArray, pa.ListArray],
     state: dict[str, pa.Array],
 ) -> pa.RecordBatch:
-    """Events of changes at these positions: start and commit time, after and before, and the state of their table."""
+    """Events of these changes: start and commit time, after and before, and the state of their table."""
     rows = len(position)
     columns = {
         "kind": _KINDS.take(pa.array(changes.kind)),
@@ -237,7 +237,7 @@ def change_rows(
 
 
 def first_state(tables: Ints, run: Ints, version: int, layout: int) -> dict[str, pa.Array]:
-    """What events say of tables that no DDL changes; `run` is each row's table among these."""
+    """The event columns of tables that no DDL changes. `run` is the index of each row's table in `tables`."""
     table_id = pa.array(tables[run] + FIRST_TABLE_ID)
     return {
         "table_name": table_names(tables + 1).take(pa.array(run)),
@@ -254,7 +254,7 @@ def table_names(number: Ints) -> pa.Array:
 
 
 def scramble(key: Hashes) -> Hashes:
-    """The finaliser of splitmix64: every bit of the key reaches every bit of the result."""
+    """The finaliser of splitmix64: every bit of the key affects every bit of the result."""
     mixed: Hashes = key * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(30)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
@@ -269,7 +269,7 @@ def _piece_numbers(key: Hashes, shift: int) -> pa.Array:
 
 @lru_cache(maxsize=4)
 def _pieces(seed: int, part: str) -> pa.Array:
-    """All pieces of text; a `head` ends with the '-' that joins it to its tail."""
+    """All pieces of text. A `head` ends with the '-' that joins it to its tail."""
     digits = np.random.Generator(np.random.PCG64(seed)).integers(48, 58, (_PIECES, _PIECE + 1), np.uint8)
     digits[:, 11::12] = ord("-")
     width = _PIECE + (part == "head")

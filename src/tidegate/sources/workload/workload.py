@@ -1,17 +1,16 @@
-"""`workload://sysbench?tables=10&rows=1000000&seed=1`: sysbench's tables, written for ever or for `events` changes.
+"""`workload://sysbench?tables=10&rows=1000000&seed=1`: changes of sysbench's tables, endless or `events` of them.
 
-Every table is one path that hands out steps (see `steps`) of at most `batch` encoded bytes, or of one transaction if
-that is more. In a micro-batch a path hands out one step (`flush`) or as many as the limit allows (`enqueue`). Held
-paths stay behind and are named in the offset; once released they catch up. In `flush` mode they keep their distance
-instead, because no path may hand out two steps. Rows depend on the URI alone: any cut into micro-batches and splits
-gives the same.
+Every table hands out steps (see `steps`) of at most `batch` encoded bytes, or of one transaction if that is more. In a
+micro-batch a table hands out one step (`flush`), or as many as the limit allows (`enqueue`). Held tables stay behind
+and are named in the offset; after their release they catch up. In `flush` mode they stay behind by the same distance,
+because no table may hand out two steps. Rows depend only on the URI, not on how micro-batches and splits are cut.
 
-With `ddl=every:5s` DDLs stand on boundaries between steps (`ddl_play`). They are handed out in the order of commit-ts,
-in the micro-batch in which the first table passes their boundary; a path that lags comes to it later. A DDL that
-concerns all tables without a change of their versions ends the micro-batch at its boundary, and no table passes it
-before all have come to it. The resolved mark of a micro-batch never passes a DDL that is not handed out.
+With `ddl=every:5s` there are DDLs on boundaries between steps (`ddl_play`). They are handed out in the order of
+commit-ts, in the micro-batch in which the first table passes their boundary. A table that lags passes it later. A DDL
+over all tables that does not change their versions ends the micro-batch at its boundary, and no table passes it until
+all have reached it. The resolved mark of a micro-batch never passes a DDL that is not handed out.
 
-A `neighbour` is one more table with a stream of its own, which takes at most half of a micro-batch.
+A `neighbour` is one additional table with its own position, which gets at most half of a micro-batch.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, History, 
 
 __all__ = ["Workload", "WorkloadSource", "parse_workload"]
 
-_STEP_MS = 1000  # the commit-ts window of a step when no rate says how long one takes
-_DDL_MS = 1000  # the tables were created that long before the epoch
-_NEIGHBOUR = "neighbour"  # its place in an offset, its rows in a split
+_STEP_MS = 1000  # the commit-ts window of a step if no rate is given
+_DDL_MS = 1000  # time from the creation of the tables to the epoch
+_NEIGHBOUR = "neighbour"  # key of its position in an offset and of its rows in a split
 
 
 class WorkloadSource:
-    """Remembers one thing: when `latest` was first asked, which is where a `rate` counts from."""
+    """Has no state except the time when `latest` was first called: a `rate` counts from there."""
 
     def __init__(
         self,
@@ -101,12 +100,12 @@ class WorkloadSource:
         splits[-1]["resolved"] = self._steps.resolved(after.passed())
         if self._workload.ddl:
             splits[-1]["ddl"] = [before.front, after.front]
-            if after.passed() < after.front:  # the DDLs in front of the next row are handed out
+            if after.passed() < after.front:  # the DDLs before the next row are handed out too
                 splits[-1]["resolved"] += self._steps.room
         return self._with_neighbour(splits, start, end, parallelism)
 
     def _with_neighbour(self, splits: list[Split], start: Offset, end: Offset, parallelism: int) -> list[Split]:
-        """Its splits come first, for they may take longest; what it has not handed out is not resolved."""
+        """The neighbour's splits come first, because they may take longest. Its other rows are not resolved yet."""
         if self._neighbour is None:
             return splits
         low, high = _handed_beside(start), _handed_beside(end)
@@ -164,7 +163,7 @@ class WorkloadSource:
         return Neighbour(habits, work.tables, self._history, self._texts, epoch_ms, self._version, work.row_bytes)
 
     def _neighbour_end(self, start: int, limit_bytes: int) -> int:
-        """Half of a micro-batch may be its, or in `flush` mode one batch."""
+        """The neighbour gets at most half of a micro-batch, and in `flush` mode at most one batch."""
         assert self._neighbour is not None
         now = self._clock()
         if self._neighbour_from is None:
@@ -181,7 +180,7 @@ class WorkloadSource:
 
     @property
     def _ddls(self) -> DdlHistory:
-        return ddl_history(self._plan)  # not kept: a source is sent to other processes
+        return ddl_history(self._plan)  # not an attribute, because a source is sent to other processes
 
     @cached_property
     def _version(self) -> int:
@@ -194,7 +193,7 @@ class WorkloadSource:
         return int(self._steps.positions(cursor, 0, self._steps.tables).sum())
 
     def _due_rows(self, cursor: Cursor) -> int:
-        """Rows that the rate has produced by now and nobody has read."""
+        """Rows that the rate has produced by now and that were not handed out yet."""
         if not self._workload.rate:
             return ENDLESS
         now, handed = self._clock(), self._handed_rows(cursor)
@@ -213,17 +212,17 @@ class WorkloadSource:
         return end if stop is None else replace(admission, stop=stop).admit(cursor, tables)
 
     def _stop(self, cursor: Cursor, front: int) -> int | None:
-        """The first boundary before `front` with a DDL of all tables to which not all of them have come."""
+        """The first boundary before `front` that has a DDL over all tables and that not all tables have reached."""
         stop = self._ddls.first_wide(cursor.front, front)
         while stop is not None and self._all_at(cursor, stop):
             stop = self._ddls.first_wide(stop + 1, front)
         return stop
 
     def _all_at(self, cursor: Cursor, step: int) -> bool:
-        """Whether no table has anything left of the steps before `step`."""
+        """Whether all tables have handed out all steps before `step`."""
         until = np.full(self._steps.tables, step)
-        stands = self._steps.positions(cursor, 0, self._steps.tables)
-        return bool((self._steps.handed(until, slice(None)) == stands).all())
+        positions = self._steps.positions(cursor, 0, self._steps.tables)
+        return bool((self._steps.handed(until, slice(None)) == positions).all())
 
     def _cut(self, before: Cursor, after: Cursor, pieces: int) -> list[Split]:
         low, high = (self._steps.positions(at, 0, self._steps.tables) for at in (before, after))
@@ -233,7 +232,7 @@ class WorkloadSource:
         return [{"tables": [*pair]} for pair in cut_tables(ends, pieces)]
 
     def _read_with_ddl(self, split: Split, tables: Ints, low: Ints, high: Ints) -> Iterator[pa.RecordBatch]:
-        """Rows cut where the state of their table changes; then the DDLs of the micro-batch, if they stand here."""
+        """Rows, in separate batches per state of their table; then the DDLs, if this split has them."""
         numbers = self._ddls.numbers(*split.get("ddl", (0, 0)))
         layouts, ddls = DdlEvents(self._plan, self._ddls).rows(numbers, start_ts)
         table, low, high, states = self._cut_states(split, tables, low, high)
@@ -256,7 +255,7 @@ class WorkloadSource:
         return table, begins[chosen], ends[chosen], self._ddls.states(table, state[chosen], self._version)
 
     def _batches(self, tables: Ints, low: Ints, high: Ints, states: States | None = None) -> Iterator[pa.RecordBatch]:
-        """Batches of a bounded size; they end at transactions where these fit."""
+        """Batches of a bounded size. A batch ends at a transaction unless the transaction is larger than a batch."""
         ends = np.cumsum(high - low)
         starts = ends - (high - low)
         row, total = 0, int(ends[-1]) if len(ends) else 0
@@ -290,7 +289,7 @@ class WorkloadSource:
 
 
 def _handed_beside(offset: Offset) -> int:
-    """How many rows the neighbour has handed out."""
+    """The number of rows that the neighbour has handed out."""
     handed = offset.get(_NEIGHBOUR, 0)
     if not isinstance(handed, int) or handed < 0:
         raise BadSetting(f'position {offset!r} is not one of a workload with a neighbour, such as {{"at": 7}}')
@@ -298,7 +297,7 @@ def _handed_beside(offset: Offset) -> int:
 
 
 def _shares(events: int | None, weight: npt.NDArray[np.float64]) -> Ints:
-    """So many events for each table, by weight; they add up to `events`."""
+    """The number of events of each table, by weight. The sum is `events`."""
     if events is None:
         return np.full(len(weight), ENDLESS, np.int64)
     bounds = np.rint(events * np.cumsum(weight) / weight.sum()).astype(np.int64)

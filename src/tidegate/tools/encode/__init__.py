@@ -1,1 +1,1 @@
-"""`tidegate encode`: rows given as JSON, tables given as SQL, bytes as a changefeed would write them."""
+"""`tidegate encode`: takes rows as JSON and tables as SQL, and writes the bytes that a changefeed would write."""

@@ -1,11 +1,11 @@
-"""`tidegate encode`: a table definition and row changes in JSON, the exact bytes of a data file out.
+"""`tidegate encode`: reads a table definition and row changes as JSON, writes the exact bytes of a data file.
 
     {"schema": "shop", "table": "orders",
      "columns": ["id int primary key", "note varchar(20)"],
      "rows": [{"kind": "insert", "commit_ts": 7, "after": {"id": 1, "note": "new"}},
               {"kind": "update", "commit_ts": 9, "before": {"id": 1, "note": "new"}, "after": {"id": 1, "note": null}}]}
 
-It goes the way of every change: filter, column selectors, routes, the split of key-changing updates, the encoder.
+It does the same steps as a changefeed: filter, column selectors, routes, split of updates that change a key, encoder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS = {str: "a text", list: "a list", int: f"a whole number from 0 to {_MOST}
 
 @dataclass(frozen=True)
 class Document:
-    """One table and changes of it; `partition_of` is the logical table's id if this is a partition.
+    """One table and its changes. `partition_of` is the id of the logical table if this is a partition.
 
     A database has table "", no columns and no rows.
     """
@@ -68,7 +68,7 @@ def read_document(text: str) -> Document:
     rows = [_change(row, at, layout) for at, row in enumerate(found.get("rows", []), start=1)]
     rest = {name: found[name] for name in _OPTIONAL if name in found}
     if not found["table"] and (layout.columns or rows):
-        raise BadEvents('the table "" stands for a database, which has no columns and no rows: name the table')
+        raise BadEvents('the table "" means a database, which has no columns and no rows: name the table')
     return Document(_name(found, "schema"), _name(found, "table"), layout, rows, **rest)
 
 
@@ -78,10 +78,10 @@ def _read_object(text: str) -> dict[str, Any]:
         json.dumps(found, ensure_ascii=False, default=str).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as exc:
         raise BadEvents(
-            f"the input has half of a surrogate pair, {exc.object[exc.start]!r}, which is no letter"
+            f"the input has half of a surrogate pair, {exc.object[exc.start]!r}, which is not a character"
         ) from exc
     except ValueError as exc:
-        raise BadEvents(f"the input is no JSON: {exc}") from exc
+        raise BadEvents(f"the input is not JSON: {exc}") from exc
     if not isinstance(found, dict):
         raise BadEvents('the input must be one JSON object with "schema", "table", "columns" and "rows"')
     return found
@@ -153,7 +153,7 @@ def _values(given: Any, layout: Layout, where: str) -> list[bytes | None]:
     if missing := [name for name in names if name not in given]:
         raise BadEvents(f"{where} has no value for column {missing[0]!r}; NULL is written null")
     if unknown := given.keys() - {column.name for column in layout.columns}:
-        raise BadEvents(f"{where} has a value for {min(unknown)!r}, which is no column; known: {', '.join(names)}")
+        raise BadEvents(f"{where} has a value for {min(unknown)!r}, which is not a column; known: {', '.join(names)}")
     return [_value(column, given[column.name], where) for column in layout.stored]
 
 
@@ -165,7 +165,7 @@ def _value(column: Column, value: object, where: str) -> bytes | None:
 
 
 def data_bytes(document: Document, settings: Settings, now_ms: int) -> bytes:
-    """What stands in the data file of these changes, header included."""
+    """The content of the data file of these changes, with its header."""
     rules, layout, encoding = TableRules(settings.rules), document.layout, settings.encoding
     events = rules.kept(_events(document))
     splitter = Splitter(not settings.output_raw_change_event)
@@ -209,7 +209,7 @@ def schema_text(document: Document, settings: Settings) -> str:
 
 
 def paths(document: Document, settings: Settings, moment: datetime) -> Iterator[tuple[str, str]]:
-    """Where schema file, first data file and index of this table stand, if they are written at this moment."""
+    """The paths of the schema file, first data file and index of this table, if they are written at this moment."""
     schema, table = _target(document, settings)
     options, table_id = settings.paths, document.table_id
     checksum = schema_checksum(schema, table, document.layout, settings.output_column_id)
@@ -223,7 +223,7 @@ def paths(document: Document, settings: Settings, moment: datetime) -> Iterator[
 
 
 def _schema_file_id(document: Document) -> int:
-    """A DDL writes the schema file of the whole table; without one the file comes with a partition's rows."""
+    """A DDL writes the schema file under the logical id; without a DDL it is written with a partition's rows."""
     if document.type == 0 or document.partition_of is None:
         return document.table_id
     return document.partition_of

@@ -1,8 +1,8 @@
-"""Tables as SQL declares them: `id int(10) unsigned NOT NULL PRIMARY KEY` becomes a `Column` with TiDB's rules.
+"""Reads table definitions in SQL: `id int(10) unsigned NOT NULL PRIMARY KEY` becomes a `Column`, by TiDB's rules.
 
-It reads column definitions and key clauses of a CREATE TABLE, one text each, and the types that
-`information_schema.columns.column_type` shows. Clauses that say nothing about rows (indexes that are not unique,
-foreign keys, checks) are passed over. What it does not know it refuses, naming the word.
+Each text is a column definition or a key clause of a CREATE TABLE, or a type as `information_schema.columns` shows it.
+Clauses that do not affect rows (indexes that are not unique, foreign keys, checks) are ignored. An unknown word is
+refused, and the message names it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidegate.tools.encode.definitions import read_column
 from tidegate.tools.encode.sql_words import Token, Words
 
 _CLAUSES = ("primary", "unique", "key", "index", "fulltext", "spatial", "foreign", "check", "constraint")
-# What may stand behind a key's columns, with the number of words that belong to it.
+# Words that may follow a key's columns, and how many more words belong to each.
 _KEY_OPTIONS = dict.fromkeys(
     ("clustered", "nonclustered", "visible", "invisible", "global", "local"), 0
 ) | dict.fromkeys(("using", "comment", "key_block_size"), 1)
@@ -32,7 +32,7 @@ class _Key(NamedTuple):
 
 
 def declared_layout(definitions: Sequence[str | Column]) -> Layout:
-    """The layout of a table whose columns and keys are declared so; `PRIMARY KEY (a, b)` stands among them."""
+    """The layout of a table with these columns and keys. A key may be an entry of its own: `PRIMARY KEY (a, b)`."""
     columns: list[Column] = []
     keys: list[_Key] = []
     own_keys: list[_Key] = []
@@ -45,7 +45,7 @@ def declared_layout(definitions: Sequence[str | Column]) -> Layout:
             draft = read_column(words)
             columns.append(draft.column)
             own_keys += [_Key("unique", (draft.column.name,), definition)] if draft.unique else []
-    return _layout(columns, [*keys, *own_keys])  # TiDB numbers the indexes of clauses first
+    return _layout(columns, [*keys, *own_keys])  # TiDB gives the keys of clauses the lower index ids
 
 
 def declared_column(definition: str) -> Column:
@@ -67,23 +67,23 @@ def _layout(columns: Sequence[Column], keys: Sequence[_Key]) -> Layout:
 
 
 def _names(columns: Sequence[Column]) -> dict[str, str]:
-    """The columns' names by their lower-case form: SQL does not look at the case of letters."""
+    """The names of the columns by their lower-case form, because SQL ignores case."""
     names: dict[str, str] = {}
     for column in columns:
         if column.name.lower() in names:
-            raise BadEvents(f"two columns are called {column.name!r}, whatever the case of their letters")
+            raise BadEvents(f"two columns are called {column.name!r}; names are compared without case")
         names[column.name.lower()] = column.name
     return names
 
 
 def _column_names(key: _Key, names: dict[str, str]) -> tuple[str, ...]:
     if unknown := [name for name in key.names if name.lower() not in names]:
-        raise BadEvents(f"the key {key.text!r} names {unknown[0]!r}, which is no column of its table")
+        raise BadEvents(f"the key {key.text!r} names {unknown[0]!r}, which is not a column of its table")
     return tuple(names[name.lower()] for name in key.names)
 
 
 def _placed(column: Column, number: int, primary: set[str]) -> Column:
-    """The column with its place in the table as its id, if it has none, and marked if it is of the primary key."""
+    """The column with its place in the table as its id, unless it has an id, and with `pk` set if it is in the key."""
     column = column if column.id is not None else replace(column, id=number)
     return replace(column, pk=True, nullable=False) if column.name in primary else column
 
@@ -93,13 +93,13 @@ def _is_clause(words: Words) -> bool:
 
 
 def _keys(words: Words) -> list[_Key]:
-    """The primary or unique key of a clause, as a list of one; none for a clause that says nothing about rows."""
+    """The primary or unique key of a clause as a list of one; an empty list if the clause does not affect rows."""
     if words.skip("constraint") and not _is_clause(words):
         words.take()  # its name
     kind = next((kind for kind in ("primary", "unique") if words.skip(kind)), None)
     if kind is None:
         if not _is_clause(words):
-            raise words.refuse("is no key, no index and no check")
+            raise words.refuse("is not a key, an index or a check")
         return []
     while words and not words.peek("("):
         words.take()  # key or index, and its name
@@ -112,7 +112,7 @@ def _keys(words: Words) -> list[_Key]:
 
 def _part(token: Token, words: Words) -> str:
     if token.kind not in ("word", "name"):
-        raise words.refuse("is a key over an expression, whose values no change event carries: leave it out")
+        raise words.refuse("is a key over an expression, whose values change events do not have: leave it out")
     return token.value
 
 

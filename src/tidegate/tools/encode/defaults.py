@@ -1,9 +1,9 @@
-"""What TiDB keeps of a column's DEFAULT: nearly always a text, which the schema file shows.
+"""The value that TiDB stores for a column's DEFAULT: nearly always a text, which the schema file shows.
 
 c int default 2.8                      3
 c datetime(3) default now(3)           CURRENT_TIMESTAMP
 c bit(9) default b'100000001'          the bytes 01 01
-c int default x'41'                    65, and of a text column A
+c int default x'41'                    65; for a text column A
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ZERO_TIMES = {"date": "0000-00-00", "time": "00:00:00"} | dict.fromkeys(
 
 
 def stored_default(column: Column, words: Words) -> str | None:
-    """The default that stands next in the definition; None for NULL."""
+    """Reads the default that is next in the definition; None for NULL."""
     token = words.take()
     match token.kind:
         case "literal":
@@ -43,7 +43,7 @@ def stored_default(column: Column, words: Words) -> str | None:
 def _of_word(column: Column, token: Token, words: Words) -> str | None:
     word = token.value.lower()
     if word in _NOW or word in _TODAY:
-        words.group()  # the digits are those of the column, and are not kept
+        words.group()  # the digits equal those of the column, so they are not stored
         return "CURRENT_TIMESTAMP" if word in _NOW else "CURRENT_DATE"
     if word == "null":
         return None
@@ -80,7 +80,7 @@ def _checked(column: Column, value: object) -> str:
 
 
 def _names(column: Column, number: int) -> str:
-    """The element of this number, or the elements of this mask."""
+    """The name of the enum element with this number, or the names of the set elements of this mask."""
     if not number:
         raise BadEvents(f"column {column.name!r} ({column.type}) cannot have the default 0: name an element")
     if column.type == "enum":
@@ -100,7 +100,7 @@ def _of_text(column: Column, text: str) -> str:
 
 
 def _padded(column: Column, text: str) -> str:
-    """BINARY(n) fills up with zero bytes."""
+    """BINARY(n) is filled up with zero bytes."""
     if column.type != "char" or not column.binary:
         return text
     missing = (column.flen or 1) - len(text.encode("utf-8", "surrogateescape"))

@@ -1,7 +1,7 @@
-"""One column definition of a CREATE TABLE, read as TiDB reads it: its type, lengths and attributes.
+"""Reads one column definition of a CREATE TABLE as TiDB does: its type, lengths and attributes.
 
 c int unsigned zerofill                Column("c", "int", unsigned=True, zerofill=True)
-c text(20)                             Column("c", "tinytext"), for 20 letters fit into it
+c text(20)                             Column("c", "tinytext"), because 20 letters fit into it
 c char(3) charset binary               Column("c", "char", 3, binary=True), which is BINARY(3)
 """
 
@@ -15,7 +15,7 @@ from tidegate.format.tables import Column
 from tidegate.tools.encode.defaults import stored_default
 from tidegate.tools.encode.sql_words import Token, Words
 
-# Types of more than one word; one that begins like another stands before it.
+# Types of more than one word. If one is the beginning of another, the longer one comes first.
 _PHRASES = {
     "national character varying": "varchar", "national char varying": "varchar", "national varcharacter": "varchar",
     "national varchar": "varchar", "national character": "char", "national char": "char", "nchar varying": "varchar",
@@ -95,7 +95,7 @@ def _typed(name: str, words: Words) -> Draft:
 
 
 def _elements(words: Words) -> tuple[str, ...]:
-    """TiDB cuts the blanks at the end of an element."""
+    """TiDB removes spaces at the end of an element."""
     tokens = words.group()
     if not tokens or any(token.kind not in ("text", "literal") for token in tokens):
         raise words.refuse("needs its elements as quoted texts in parentheses")
@@ -120,12 +120,12 @@ def _size(draft: Draft, words: Words) -> None:
 
 def _number(token: Token, words: Words) -> int:
     if not (token.value.isascii() and token.value.isdecimal()):
-        raise words.refuse(f"has {token.value!r} where a length should stand")
+        raise words.refuse(f"has {token.value!r} where a length should be")
     return int(token.value)
 
 
 def _set_float_bits(draft: Draft, bits: int, words: Words) -> None:
-    """`float(30)` is a precision in bits: it chooses the type and is not kept."""
+    """In `float(30)` the number is a precision in bits: it decides the type and is not stored."""
     if draft.column.type == "double" or bits > _DOUBLE_BITS:
         raise words.refuse(f"has one length, {bits}; only float takes one, up to {_DOUBLE_BITS}, others need two")
     draft.set(type="double" if bits > _FLOAT_BITS else "float")
@@ -141,7 +141,7 @@ def _set_lengths(draft: Draft, sizes: Sequence[int], words: Words) -> None:
 
 
 def _finish(draft: Draft) -> None:
-    """What only the whole definition decides."""
+    """Set what depends on the whole definition."""
     column = draft.column
     if draft.charset == "binary" and column.type in _STRINGS:
         draft.set(binary=True)
@@ -243,7 +243,7 @@ def _as(draft: Draft, words: Words) -> None:
 
 
 def _on(draft: Draft, words: Words) -> None:
-    """`on update now(3)`, `on delete set null`: nothing of it shows in rows."""
+    """`on update now(3)`, `on delete set null`: does not affect the encoded rows."""
     words.take()
     if words.take().value.lower() in ("set", "no"):
         words.take()
@@ -263,7 +263,7 @@ def _constraint(draft: Draft, words: Words) -> None:
 
 
 def _pass(draft: Draft, words: Words) -> None:
-    """The word stands alone and changes nothing here."""
+    """A word without arguments that changes nothing here."""
 
 
 def _pass_one(draft: Draft, words: Words) -> None:

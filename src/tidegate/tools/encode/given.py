@@ -1,4 +1,4 @@
-"""Values as people write them in JSON, turned into the text form that change events carry.
+"""Turns values as users write them in JSON into the text form that change events have.
 
 int, year             a whole number, or its text; true is 1
 bit                   the same, or `0b101`
@@ -12,7 +12,7 @@ set                   names joined by commas, a list of names, or the bit mask
 json                  a text that is JSON already, or any other JSON value; printed as TiDB prints it (`json_values`)
 vector                a list of numbers, or its text
 
-The same value has the same text, however it is written. What the column cannot hold is refused.
+Equal values get the same text, in whatever form they are given. A value that the column cannot hold is refused.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _DATETIME = re.compile(rf"({_DAY} (?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9])(?:
 _TIME = re.compile(r"(-?)([0-9]{1,3})(:[0-5][0-9]:[0-5][0-9])(?:\.([0-9]{1,6}))?")
 _MOST_HOURS = 838
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
-_TOO_LARGE = {"float": 2**128 - 2**103, "double": 2**1024 - 2**970}  # from here on a number rounds to infinity
+_TOO_LARGE = {"float": 2**128 - 2**103, "double": 2**1024 - 2**970}  # numbers from here on round to infinity
 _LARGEST = {"float": "3.4028235e38", "double": "1.7976931348623157e308"}
 _EXACT = Context(prec=400)
 
 
 def given_value(column: Column, value: object) -> bytes | None:
-    """`given_value(Column("p", "decimal", flen=5, decimals=2), 0.5)` is b"0.50"; None stands for NULL."""
+    """`given_value(Column("p", "decimal", flen=5, decimals=2), 0.5)` is b"0.50"; None means NULL."""
     if value is None:
         if not column.nullable:
             raise _refused(value, column, "a value: the column is NOT NULL")
@@ -135,7 +135,7 @@ def _decimal(value: object, column: Column) -> str:
     fits = found.copy_abs() < 10**places
     exact = found.quantize(Decimal(1).scaleb(-scale), context=_EXACT) if fits else found
     if not fits or exact != found:
-        raise _refused(value, column, f"a number with at most {places} digits before the point and {scale} behind it")
+        raise _refused(value, column, f"a number with at most {places} digits before the point and {scale} after it")
     return format(exact if exact else exact.copy_abs(), "f")
 
 
@@ -213,7 +213,7 @@ def _json(value: object, column: Column) -> str:
     try:
         return json_text(read_json(value) if isinstance(value, str) else value)
     except ValueError as exc:
-        raise _refused(value, column, f'JSON, where a string stands in quotes of its own: "\\"x\\"" ({exc})') from exc
+        raise _refused(value, column, f'JSON, where a string needs its own quotes: "\\"x\\"" ({exc})') from exc
 
 
 _READERS: dict[str, Callable[[object, Column], str]] = {

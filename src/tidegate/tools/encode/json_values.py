@@ -1,4 +1,4 @@
-"""JSON as TiDB prints it: `{"a": [true, null, 1.0, "x"], "b": 1}`, and the numbers read without loss.
+"""Prints JSON as TiDB does: `{"a": [true, null, 1.0, "x"], "b": 1}`; and reads JSON without losing digits.
 
 Keys are sorted by their bytes. A whole number beyond 64 bits is a double, as in TiDB. A double keeps its point, or has
 an exponent below 1e-15 and from 1e15 on: `1.0`, `1e20`, `1.5e-16`.
@@ -18,7 +18,7 @@ _MOST_LEVELS = 100  # as in TiDB
 
 
 def read_json(text: str) -> Any:
-    """The value; numbers with a point or an exponent are Decimals. Whatever is wrong is a ValueError."""
+    """The value; numbers with a point or an exponent are Decimals. Raises ValueError if the text is wrong."""
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
     except ArithmeticError as exc:
@@ -32,7 +32,7 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 def json_text(value: object, levels: int = _MOST_LEVELS) -> str:
-    """What TiDB shows of a JSON value, which may be nested so many levels deep."""
+    """The text that TiDB shows for a JSON value of at most `levels` levels."""
     if levels < 0:
         raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
     match value:
@@ -58,7 +58,7 @@ def _string(text: str) -> str:
 
 
 def _escape(match: re.Match[str]) -> str:
-    """A byte that is no UTF-8, which a text holds as half of a surrogate pair, is shown as the replacement sign."""
+    """A byte that is not UTF-8 is a lone surrogate in a Python text; it is shown as the replacement character."""
     return f"\\u{ord(match[0]):04x}" if match[0] in "\u2028\u2029" else "\\ufffd"
 
 

@@ -1,6 +1,6 @@
-"""The words of a piece of SQL DDL: names, texts, literals and marks, without blanks and comments.
+"""Splits SQL DDL into tokens: names, texts, literals and marks, without spaces and comments.
 
-What TiDB hides in comments counts: `/*T![clustered_index] CLUSTERED */` and `/*!50100 ... */` read as if it stood open.
+TiDB's special comments count: `/*T![clustered_index] CLUSTERED */` and `/*!50100 ... */` are read as plain SQL.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a", 
 
 
 class Token(NamedTuple):
-    """`kind` is name (in backquotes), text, literal (`x'41'` or `b'1'`, its bytes as code points), word or mark."""
+    """`kind` is name (in backquotes), text, literal (`x'41'` or `b'1'`; bytes become code points), word or mark."""
 
     kind: str
     value: str
 
     @property
     def text(self) -> str:
-        """What a text or a literal says; bytes that are no UTF-8 are lone surrogates."""
+        """The content of a text or a literal; bytes that are not UTF-8 become lone surrogates."""
         return self.raw.decode("utf-8", "surrogateescape") if self.kind == "literal" else self.value
 
     @property
@@ -70,7 +70,7 @@ class Words:
         return found
 
     def group(self) -> list[Token]:
-        """The first token of every item in the parentheses that open here; none if none do."""
+        """The first token of every item in the parentheses that open here; empty if there are no parentheses."""
         found: list[Token] = []
         depth, begins = int(self.skip("(")), True
         while depth:
@@ -90,7 +90,7 @@ def _tokens(text: str) -> Iterator[Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise BadEvents(f"the definition {text!r} has a quote that nothing closes: {text[at : at + 20]!r}")
+            raise BadEvents(f"the definition {text!r} has a quote that is never closed: {text[at : at + 20]!r}")
         kind = match.lastgroup or ""
         yield _token(kind, match[kind])
         at = _after_blanks(text, match.end())

@@ -1,20 +1,16 @@
-"""Values whose text is not the one an event carries: floats as Go prints them, enum and set elements by their names.
+"""Floats as Go prints them; events carry them in any form. Enum and set values are in `elements.py`.
 
     float_texts        1e6 -> 1e+06      0.00001 -> 1e-05    3.140 -> 3.14     what Go's `%v` prints, so CSV
     plain_float_texts  1e6 -> 1000000    1e-7 -> 0.0000001   3.140 -> 3.14     never an exponent, so canal-json
-    enum_names         2 -> b            0 is no element and refused
-    set_names          5 -> a,c          0 is the empty text
 
-All work on whole Arrow arrays and let NULL through. Float digits are the shortest that read back as the same 32- or
-64-bit number. A text that is already right is recognised and not written again; the others are printed by Arrow, whose
-digits are the shortest ones too, and cut into pieces around the decimal point (`_Digits`), never value by value.
+All functions work on whole Arrow arrays and keep NULL. Float digits are the shortest that read back as the same 32- or
+64-bit number. A text that is already in this form is recognised and kept. The others are printed by Arrow, which also
+prints the shortest digits, and cut into pieces around the decimal point (`_Printed`). No step works value by value.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -29,20 +25,19 @@ Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 _TYPES = {32: pa.float32(), 64: pa.float64()}
-_SURE_DIGITS = {32: 6, 64: 15}  # so many decimal digits survive the way through the binary form
+_SURE_DIGITS = {32: 6, 64: 15}  # decimal digits that always survive conversion to binary and back
 _EXPONENTS = range(-324, 309)  # of 64-bit numbers
 _POWERS = texts(*(f"e{exponent:+03d}" for exponent in _EXPONENTS))
 _LEADS = texts("", *("0." + "0" * count for count in range(-_EXPONENTS.start)))
 _TAILS = texts(".", *("0" * count for count in range(_EXPONENTS.stop)))
 _FLOAT_TEXT = re.compile(rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE)
-_WHOLE_NUMBER = re.compile(rb"0*[0-9]{1,20}")
 _INFINITE = re.compile(rb"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 FLOAT_BITS = {"float": 32, "double": 64}
 
 
 class BadValue(BadEvents):
-    """A value that its column cannot have; `position` says which one of the array."""
+    """A value that its column cannot hold; `position` is its index in the array."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -62,7 +57,7 @@ def plain_float_texts(values: pa.Array, bits: int) -> pa.Array:
 
 
 def _shortest(values: pa.Array, bits: int) -> tuple[pa.Array, Floats]:
-    """The values as Arrow prints them, and the numbers they are; the array itself if all stand so already."""
+    """The values as Arrow prints them, and their numbers. Returns the same array if no text has to change."""
     numbers, valid = _parsed(values, bits)
     at = np.flatnonzero(valid & ~_is_shortest(values, numbers, bits))
     if not len(at):
@@ -72,19 +67,19 @@ def _shortest(values: pa.Array, bits: int) -> tuple[pa.Array, Floats]:
 
 
 def _parsed(values: pa.Array, bits: int) -> tuple[Floats, Flags]:
-    """The numbers (0 for NULL), and which of them are there. A 32-bit number is rounded once, from its text."""
+    """The numbers (0 for NULL), and which are not NULL. A 32-bit number is rounded once, directly from its text."""
     try:
         found = values.cast(_TYPES[bits])
     except pa.ArrowInvalid as exc:
         raise _bad_float(values, bits) from exc
-    valid = _valid(values)
+    valid = valid_flags(values)
     numbers: Floats = pc.fill_null(found, 0).to_numpy(zero_copy_only=False).astype(np.float64)
     if not np.isfinite(numbers).all():
         _check_unbounded(values, numbers, bits)
     return numbers, valid
 
 
-def _valid(values: pa.Array) -> Flags:
+def valid_flags(values: pa.Array) -> Flags:
     if not values.null_count:
         return np.ones(len(values), np.bool_)
     valid: Flags = values.is_valid().to_numpy(zero_copy_only=False)
@@ -94,24 +89,24 @@ def _valid(values: pa.Array) -> Flags:
 def _bad_float(values: pa.Array, bits: int) -> BadEvents:
     texts = values.to_pylist()
     position = next(i for i, text in enumerate(texts) if text is not None and not _FLOAT_TEXT.fullmatch(text))
-    return BadValue(f"{_short(texts[position])} is no {bits}-bit float", position)
+    return BadValue(f"{short(texts[position])} is not a {bits}-bit float", position)
 
 
 def _check_unbounded(values: pa.Array, numbers: Floats, bits: int) -> None:
     for position in np.flatnonzero(~np.isfinite(numbers)).tolist():
         text = values[position].as_py()
         if not _FLOAT_TEXT.fullmatch(text):
-            raise BadValue(f"{_short(text)} is no {bits}-bit float", position)
+            raise BadValue(f"{short(text)} is not a {bits}-bit float", position)
         if np.isinf(numbers[position]) and not _INFINITE.fullmatch(text):
-            raise BadValue(f"{_short(text)} is beyond the largest {bits}-bit float", position)
+            raise BadValue(f"{short(text)} is beyond the largest {bits}-bit float", position)
 
 
-def _short(text: bytes) -> str:
+def short(text: bytes) -> str:
     return repr(text if len(text) <= 40 else text[:37] + b"...")[1:]
 
 
 def _least(bound: float, bits: int) -> float:
-    """The bound as a number of that width: below it is exactly what prints below it."""
+    """The bound as a number of that width, so that comparing numbers agrees with comparing the printed texts."""
     return bound if bits == 64 else float(np.float32(bound))
 
 
@@ -119,9 +114,10 @@ _TENS = 10.0 ** np.arange(1, 10)
 
 
 def _is_shortest(values: pa.Array, numbers: Floats, bits: int) -> Flags:
-    """Which texts are what Arrow prints without exponent; one of more digits than are sure is not looked at closer.
+    """Which texts are already what Arrow would print, without exponent. False may mean "not sure".
 
-    The number says where the point must stand, so few bytes need a look: nothing but digits fits in front of it.
+    A text with more digits than `_SURE_DIGITS` is not checked. The number says where the decimal point must be, so
+    only a few bytes of each text need a check: only digits fit in front of the point.
     """
     ends, held = bytes_of(values)
     if not len(held):
@@ -136,18 +132,18 @@ def _is_shortest(values: pa.Array, numbers: Floats, bits: int) -> Flags:
     unbroken = (length == whole) & (digits <= _SURE_DIGITS[bits])
     in_range = ((size >= _least(1e-6, bits)) & (size < 1e10)) | (size == 0)
     shortest: Flags = in_range & np.where(numbers == np.trunc(numbers), unbroken, broken)
-    shortest[_owners(ends, (held | 0x20) == ord("e"))] = False  # `1200e2` is as long as its number, 120000
+    shortest[_owners(ends, (held | 0x20) == ord("e"))] = False  # `1200e2` is as long as `120000`
     return shortest
 
 
 def _owners(ends: Numbers, hit: Flags) -> Numbers:
-    """The values that the bytes hit belong to."""
+    """The values to which the marked bytes belong."""
     owners: Numbers = np.searchsorted(ends, np.flatnonzero(hit), side="right") - 1
     return owners
 
 
 def _places(size: Floats) -> npt.NDArray[np.int8]:
-    """How many digits stand before the point, of numbers below 1e10."""
+    """The number of digits before the decimal point, for numbers below 1e10."""
     places = np.ones(len(size), np.int8)
     for ten in _TENS:
         places += size >= ten
@@ -163,7 +159,7 @@ def _put(values: pa.Array, at: Numbers, texts: pa.Array) -> pa.Array:
 
 
 def _named(texts: pa.Array, numbers: Floats) -> pa.Array:
-    """Go has its own names for what is no finite number."""
+    """Go has its own names for numbers that are not finite."""
     if np.isfinite(numbers).all():
         return texts
     at = np.flatnonzero(~np.isfinite(numbers))
@@ -175,7 +171,7 @@ def _named(texts: pa.Array, numbers: Floats) -> pa.Array:
 
 
 def _with_exponent(shown: pa.Array, size: Floats, bits: int) -> pa.Array:
-    """`1.2345e+06` for `1234500`, `1e-05` for `0.00001`, `1e-07` for `1e-7`; the other texts are right."""
+    """`1.2345e+06` for `1234500`, `1e-05` for `0.00001`, `1e-07` for `1e-7`; the other texts stay."""
     large = (size >= 1e6) & (size < 1e10)
     small = (size >= _least(1e-6, bits)) & (size < _least(1e-4, bits))
     tiny = (size > 0) & (size < _least(1e-6, bits))
@@ -186,14 +182,14 @@ def _with_exponent(shown: pa.Array, size: Floats, bits: int) -> pa.Array:
 
 
 def _without_exponent(shown: pa.Array, size: Floats, bits: int) -> pa.Array:
-    """`12345678901.5` for `1.23456789015e+10`, `0.0000001` for `1e-7`; the other texts are right."""
+    """`12345678901.5` for `1.23456789015e+10`, `0.0000001` for `1e-7`; the other texts stay."""
     finite = np.isfinite(size)
     at = np.flatnonzero(((size >= 1e10) & finite) | ((size > 0) & (size < _least(1e-6, bits))))
     return _put(shown, at, _spread(_printed(shown.take(pa.array(at)), size[at]))) if len(at) else shown
 
 
 class _Printed(NamedTuple):
-    """Texts that Arrow printed: their bytes, where each starts, has its first digit and ends, and the numbers' size."""
+    """Texts that Arrow printed: their bytes; where each starts, has its first digit and ends; the absolute numbers."""
 
     held: npt.NDArray[np.uint8]
     start: Numbers
@@ -202,7 +198,7 @@ class _Printed(NamedTuple):
     size: Floats
 
     def cut(self, pool: Pool, *cuts: Numbers) -> Numbers:
-        """Put every text into the pool, cut at these places; the number of each text's first piece."""
+        """Add every text to the pool, cut at these places; returns the number of each text's first piece."""
         offsets = np.empty((len(self.start), len(cuts) + 1), np.int32)
         for i, cut in enumerate((self.start, *cuts)):
             offsets[:, i] = cut
@@ -217,7 +213,7 @@ def _printed(shown: pa.Array, size: Floats) -> _Printed:
 
 
 def _moved_large(printed: _Printed, bits: int) -> pa.Array:
-    """`1234500.5` is cut into 1, 234500, the point and 5; `1234500` into 1, 2345 and zeros to leave out."""
+    """Cuts `1234500.5` into 1, 234500, the point and 5; `1234500` into 1, 2345 and zeros that are not written."""
     _, _, first, end, size = printed
     point = first + _places(size)
     whole = point == end
@@ -229,7 +225,7 @@ def _moved_large(printed: _Printed, bits: int) -> pa.Array:
 
 
 def _zeros_at_the_end(printed: _Printed, whole: Flags) -> Numbers:
-    """Of the text: a 32-bit number's own last digits are others, `16777220000` is printed for 16777219072."""
+    """Trailing zeros of the text, not of the number: for the 32-bit number 16777219072 Arrow prints `16777220000`."""
     zeros = np.zeros(len(whole), np.int64)
     at = np.flatnonzero(whole)
     while len(at := at[printed.held[printed.end[at] - 1 - zeros[at]] == ord("0")]):
@@ -238,7 +234,7 @@ def _zeros_at_the_end(printed: _Printed, whole: Flags) -> Numbers:
 
 
 def _moved_small(printed: _Printed, bits: int) -> pa.Array:
-    """`0.0000123` is cut into zeros to leave out, 1 and 23."""
+    """Cuts `0.0000123` into zeros that are not written, 1 and 23."""
     _, _, first, end, size = printed
     zeros = np.where(size < _least(1e-5, bits), 5, 4)
     digit = first + 2 + zeros
@@ -249,14 +245,14 @@ def _moved_small(printed: _Printed, bits: int) -> pa.Array:
 
 
 def _moved_tiny(printed: _Printed, bits: int) -> pa.Array:
-    """`1.5e-7` is right but for the width of its exponent."""
+    """`1.5e-7` only needs a wider exponent: `1.5e-07`."""
     digits_end, exponent = _written(printed)
     pool = Pool()
     return _joined(pool, printed.cut(pool, digits_end), _add_powers(pool, exponent))
 
 
 def _spread(printed: _Printed) -> pa.Array:
-    """`1.23e+10` and `1.5e-7` without exponent: it says how many digits the point comes after; zeros fill the way."""
+    """`1.23e+10` and `1.5e-7` without exponent: the decimal point moves by the exponent, and zeros fill the gap."""
     _, _, first, _, _ = printed
     digits_end, exponent = _written(printed)
     digits = np.minimum(first + 2, digits_end)
@@ -286,84 +282,3 @@ def _joined(pool: Pool, *pieces: Numbers) -> pa.Array:
     for i, piece in enumerate(pieces):
         placed[:, i] = piece
     return gather(placed, np.arange(len(placed) + 1), pool)
-
-
-# Enum and set -------------------------------------------------------------------------------------------------------
-
-
-def _element_texts(elems: Sequence[str]) -> pa.Array:
-    return pa.array([elem.encode("utf-8", "surrogateescape") for elem in elems], pa.binary())
-
-
-def enum_names(values: pa.Array, elems: Sequence[str]) -> pa.DictionaryArray:
-    """`b` for `2`; number 0, the invalid value, and one beyond the elements are refused."""
-    number, valid = _whole_numbers(values)
-    if (bad := valid & (number - np.uint64(1) >= len(elems))).any():  # 0 - 1 is the largest number
-        position = int(np.argmax(bad))
-        raise BadValue(f"{number[position]} is the number of no element; there are 1 to {len(elems)}", position)
-    place = pa.array(number.astype(np.int64) - 1, mask=~valid)
-    return pa.DictionaryArray.from_arrays(place, _element_texts(elems))
-
-
-def enum_numbers(names: pa.Array, elems: Sequence[str]) -> pa.Array:
-    """`2` for `b`: undoes `enum_names`."""
-    place = pc.index_in(names, _element_texts(elems))
-    bad = pc.and_(place.is_null(), names.is_valid())
-    if (position := pc.index(bad, True).as_py()) >= 0:
-        raise BadValue(f"{_short(names[position].as_py())} is no element of the enum", position)
-    return pc.add(place, 1).cast(pa.string()).cast(pa.binary())
-
-
-def set_names(values: pa.Array, elems: Sequence[str]) -> pa.DictionaryArray:
-    """`a,c` for `5`; every different mask is spelled once."""
-    mask, valid = _whole_numbers(values)
-    if len(elems) < 64 and (bad := valid & (mask >> np.uint64(len(elems)) != 0)).any():
-        position = int(np.argmax(bad))
-        raise BadValue(f"the mask {mask[position]} has a bit beyond the {len(elems)} elements", position)
-    encoded = pa.array(mask, mask=~valid).dictionary_encode()
-    names = _element_texts(elems).to_pylist()
-    spelled = pa.array([_joined_names(one, names) for one in encoded.dictionary.to_pylist()], pa.binary())
-    return pa.DictionaryArray.from_arrays(encoded.indices, spelled)
-
-
-def _joined_names(mask: int, names: Sequence[bytes]) -> bytes:
-    return b",".join(name for bit, name in enumerate(names) if mask >> bit & 1)
-
-
-def set_numbers(names: pa.Array, elems: Sequence[str]) -> pa.Array:
-    """`5` for `a,c`: undoes `set_names`, and refuses elements that make a text ambiguous."""
-    if any(not elem or "," in elem for elem in elems):
-        raise BadEvents("a set with an empty element, or one that holds a comma, cannot be read back from its names")
-    encoded = names.dictionary_encode()
-    bits = {name: 1 << bit for bit, name in enumerate(_element_texts(elems).to_pylist())}
-    masks = [_mask(text, bits) for text in encoded.dictionary.to_pylist()]
-    if -1 in masks:
-        position = pc.index(encoded.indices, masks.index(-1)).as_py()
-        raise BadValue(f"{_short(names[position].as_py())} is no list of elements of the set", position)
-    return pa.array([b"%d" % mask for mask in masks], pa.binary()).take(encoded.indices)
-
-
-def _mask(text: bytes, bits: dict[bytes, int]) -> int:
-    """-1 for a text that `set_names` does not write: an unknown name, or names not in the order of the elements."""
-    found = [bits.get(name, 0) for name in text.split(b",")] if text else []
-    rising = all(one < other for one, other in pairwise([0, *found]))
-    return sum(found) if rising else -1
-
-
-def _whole_numbers(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Flags]:
-    """The numbers (0 for NULL), and which of them are there."""
-    _, held = bytes_of(values)
-    if (held - np.uint8(ord("0")) > 9).any():  # Arrow would read `0x1f`
-        _check_whole_numbers(values)
-    try:
-        found = pc.fill_null(values.cast(pa.uint64()), 0).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid:
-        _check_whole_numbers(values)
-        raise
-    return found, _valid(values)
-
-
-def _check_whole_numbers(values: pa.Array) -> None:
-    for position, text in enumerate(values.to_pylist()):
-        if text is not None and not (_WHOLE_NUMBER.fullmatch(text) and int(text) < 1 << 64):
-            raise BadValue(f"{_short(text)} is no unsigned 64-bit number", position)
