@@ -20,7 +20,7 @@ from tidegate.format.layout import parse_metadata
 from tidegate.sources import open_source
 from tidegate.sources.parquet import write_events
 from tidegate.spark.query import Handle, Position, start_source
-from tidegate.storage.store import FileStore
+from tidegate.storage.files import FileStore
 from tidegate.testing import FaultyFileStore, until
 from tidegate.tools.verify import Report, verify
 

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from tidegate.clock import SystemClock
-from tidegate.driver.changefeed import Changefeed, chunk_bytes, held_file
+from tidegate.driver.changefeed import Changefeed, held_file
 from tidegate.errors import BadEvents, SpoolError, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.events import DDL
+from tidegate.executor.chunks import chunk_bytes
 from tidegate.executor.ingest import ingest
 from tidegate.executor.rows import ITEMS
 from tidegate.format.ddl.events import DdlEvent, Scope, TableAfter
@@ -177,7 +178,7 @@ def test_between_the_marks_a_held_wake_stays_held(opened: Open, store: MemorySto
 
 def test_a_spool_without_space_on_its_disk_holds_the_wake_until_it_is_empty(opened: Open) -> None:
     changefeed = opened()
-    changefeed.disk_reserve_bytes = 1 << 60
+    changefeed.spool.reserve_bytes = 1 << 60
     feed(changefeed, 0, SOURCE.batch(0), "0")
     waiter, errors = in_thread(lambda: changefeed.await_wake(0, 0.0))
     assert soon(lambda: changefeed.metrics.value("pending_post_enqueue") == 1)

@@ -22,7 +22,8 @@ from tidegate.errors import BrokenInvariant, StoreRefused, StoreUnavailable
 from tidegate.events import tso
 from tidegate.format.retention import dated_directory, first_kept_date
 from tidegate.observe.metrics import Metrics
-from tidegate.storage.store import FileStore, Store
+from tidegate.storage.files import FileStore
+from tidegate.storage.store import Store
 from tidegate.testing import FakeClock, MemoryStore
 
 NOW = datetime(2021, 1, 10, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from tidegate.control.ledger import Move
 from tidegate.driver.changefeed import Changefeed, held_file
 from tidegate.errors import SpoolLost, TidegateError
 from tidegate.events import DDL
-from tidegate.executor.segments import Places, gather
+from tidegate.executor.spool import Appended, Room, Slice, gather
 from tidegate.format.ddl.events import ALTERS
 from tidegate.format.ddl.scope import Table, alter_table
 from tidegate.format.tables import Column, Layout
@@ -207,7 +207,7 @@ def crowded(changefeed: Changefeed, store: MemoryStore) -> int:
     return n
 
 
-def refuse_to_gather(slices: list[tuple[str, int, int]], places: Places, name: str) -> list[tuple[str, int, int]]:
+def refuse_to_gather(slices: list[Slice], room: Room, name: str) -> list[Appended]:
     raise OSError("no space left on device\nat ...")
 
 
@@ -216,10 +216,10 @@ def test_a_failed_copy_leaves_all_as_it_was_and_is_tried_again_later(opened: Ope
     n = crowded(changefeed, store)
     calls: list[str] = []
 
-    def half(slices: list[tuple[str, int, int]], places: Places, name: str) -> list[tuple[str, int, int]]:
+    def half(slices: list[Slice], room: Room, name: str) -> list[Appended]:
         calls.append(name)
-        gather(slices[: len(slices) // 2], places, name)
-        return refuse_to_gather(slices, places, name)
+        gather(slices[: len(slices) // 2], room, name)
+        return refuse_to_gather(slices, room, name)
 
     changefeed.run_gather = half
     before = on_disk(changefeed)
@@ -243,8 +243,8 @@ def test_a_table_that_recovers_while_it_is_copied_is_read_where_it_was(opened: O
     changefeed = opened(spool_max_bytes=MIB, file_size_bytes=64 << 10)
     n = crowded(changefeed, store)
 
-    def meanwhile(slices: list[tuple[str, int, int]], places: Places, name: str) -> list[tuple[str, int, int]]:
-        copied = gather(slices, places, name)
+    def meanwhile(slices: list[Slice], room: Room, name: str) -> list[Appended]:
+        copied = gather(slices, room, name)
         store.end("refuse", "/t1/")
         land_due(changefeed, 60.0)  # the retry, and all behind it
         land_due(changefeed)

@@ -34,11 +34,12 @@ from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parame
 from tidegate.bench.harness.memory import MemorySampler, tree_bytes
 from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
-from tidegate.executor.segments import MEMORY_TIER_BYTES
+from tidegate.executor.directory import MEMORY_TIER_BYTES
 from tidegate.sources.source import byte_count
 from tidegate.spark.query import Handle, limit_bytes
 from tidegate.storage.access import NO_ACCESS, Access
-from tidegate.storage.store import FileStore, Store, StoreOpener, open_store
+from tidegate.storage.files import FileStore
+from tidegate.storage.store import Store, StoreOpener, open_store
 
 _ROW_BYTES = 220
 _IN_FLIGHT_BYTES = 128 * MIB  # of one land task

@@ -42,6 +42,7 @@ from tidegate.driver.journal import (
 )
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.recovery import Recovered, floor_of, open_journal, restore
+from tidegate.driver.refusals import SharedTargets, refuse_unsplittable
 from tidegate.driver.retention import Retention
 from tidegate.driver.schemas import SchemaWrites, read_ddls, refuse_unknown_layouts, schema_plans
 from tidegate.errors import (
@@ -56,10 +57,25 @@ from tidegate.errors import (
     TidegateError,
 )
 from tidegate.events import LAYOUT, RESOLVED, physical_ms
-from tidegate.executor.ingest import Floor, IngestJob
-from tidegate.executor.land import LandJob, Plans, unanswered
-from tidegate.executor.rows import CONFLICT, ELSEWHERE, ERROR, FILTERED, HUNG, LANDED, LOST, ROWS, STALE, UNKNOWN_LAYOUT
-from tidegate.executor.segments import HELD, MEMORY_TIER, Places, SpoolDirectory, gather
+from tidegate.executor.chunks import chunk_bytes
+from tidegate.executor.directory import HELD, SpoolDirectory
+from tidegate.executor.floor import Floor
+from tidegate.executor.jobs import IngestJob, IngestOptions, LandJob, LandOptions
+from tidegate.executor.rows import (
+    CONFLICT,
+    ELSEWHERE,
+    ERROR,
+    FILTERED,
+    HUNG,
+    LANDED,
+    LOST,
+    ROWS,
+    STALE,
+    UNKNOWN_LAYOUT,
+    SchemaPlan,
+    unanswered,
+)
+from tidegate.executor.spool import Appended, Room, Slice, gather
 from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.layout import (
     METADATA,
@@ -71,6 +87,7 @@ from tidegate.format.layout import (
     parse_index_path,
     parse_metadata,
 )
+from tidegate.format.rules.changes import TableRules
 from tidegate.format.tables import SETTLED
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import NAMED, USD_PER_REQUEST, Rate, Status, Totals
@@ -84,9 +101,10 @@ _MOVE_EVERY_S, _MOVE_PAUSE_S = 0.5, 10.0
 _LOOKED_AT = 1000  # objects of a sink that is not ours
 _WAIT_S = 0.05  # every wait is short, so that it also ends on stop and on any error
 
-Gatherer = Callable[[list[tuple[str, int, int]], Places, str], list[tuple[str, int, int]]]
+Gatherer = Callable[[list[Slice], Room, str], list[Appended]]
 Preflight = Callable[[Settings, Store], None]
-Lander = Callable[[Plans, LandJob], pa.Table]
+Lander = Callable[[pa.Table, LandJob], pa.Table]
+SchemaLander = Callable[[list[SchemaPlan], LandOptions], pa.Table]
 
 
 def no_checks(settings: Settings, store: Store) -> None:
@@ -101,10 +119,10 @@ class Changefeed:
     clock: Clock
     metrics: Metrics
     run_land: Lander
+    run_schemas: SchemaLander
     run_gather: Gatherer = gather
     slots: int = 2
     limits: Limits | None = None
-    disk_reserve_bytes: int = 512 << 20  # with less free space under the spool no wake goes out
     preflight: Preflight = no_checks  # looks at the sink before it is taken over
     totals: Totals = field(default_factory=Totals)
 
@@ -120,12 +138,11 @@ class Changefeed:
 
     def _recover(self) -> None:
         s = self.settings
-        memory_only = s.spool_type == "memory"
         limits = self.limits or Limits(
             file_size_bytes=s.file_size_bytes,
             flush_interval_s=s.flush_interval_s,
             max_flush_delay_s=s.max_flush_delay_s,
-            spool_max_bytes=min(s.spool_max_bytes, self.spool.memory_limit) if memory_only else s.spool_max_bytes,
+            spool_max_bytes=self.spool.max_bytes,
             dispatcher_share=s.dispatcher_share,
             put_budget=s.put_budget,
             state_ttl_s=s.state_ttl_s,
@@ -159,7 +176,17 @@ class Changefeed:
             self.ledger.queues.lanes.number[:] = 0
         found.tables.clear()
         self.layouts = dict(found.layouts)
-        self.book = PlanBook(s, self.ledger, self.layouts, self.open_store, found.foreign)
+        self.book = PlanBook(
+            self.ledger,
+            self.layouts,
+            self.spool.reader,
+            _land_options(s, self.open_store),
+            TableRules(s.rules),
+            s.changefeed_id,
+            found.foreign,
+        )
+        self._shared_targets = SharedTargets(self.book.rules)
+        self._ingest_options = _ingest_options(s)
         self._writes = SchemaWrites()
         self._ddl_failures: dict[Key, str] = {}
         self._unrecorded: dict[int, Round] = {}  # planned, and maybe not in the journal yet
@@ -281,35 +308,15 @@ class Changefeed:
     # -- accepted ------------------------------------------------------------------------------------------------
 
     def ingest_job(self, tasks: int, allowance_bytes: int) -> IngestJob:
-        s = self.settings
         with self._lock:
             self._ingesting = True
-            places = self._places(tasks)
+            room = self._room(tasks)
             layouts = dict(self.layouts)
             cuts = tuple(sorted(key.ts for key in self.ledger.blocking.blocks))
-        return IngestJob(
-            layouts=layouts,
-            encoding=s.encoding,
-            chunk_bytes=chunk_bytes(s.file_size_bytes),
-            file_size_bytes=s.file_size_bytes,
-            allowance_bytes=allowance_bytes,
-            places=places,
-            floor=self.floor,
-            ordering=s.ordering,
-            rules=s.rules,
-            split_updates=not s.output_raw_change_event or s.across_nodes,
-            spans=self.ledger.spans,
-            cuts=cuts,
-        )
+        return IngestJob(self._ingest_options, layouts, room, allowance_bytes, self.floor, self.ledger.spans, cuts)
 
-    def _places(self, tasks: int) -> Places:
-        spool, memory_only = self.spool, self.settings.spool_type == "memory"
-        left = max(0, spool.memory_limit - self.ledger.spool.tier_bytes[MEMORY_TIER])
-        return Places(
-            memory_dir=str(spool.memory) if spool.memory is not None else None,
-            memory_bytes=left if memory_only else left // max(1, tasks),
-            disk_dir=None if memory_only else str(spool.disk),
-        )
+    def _room(self, tasks: int) -> Room:
+        return self.spool.room(tasks, self.ledger.spool.tier_bytes)
 
     def ingest_ended(self) -> None:
         with self._lock:
@@ -340,13 +347,14 @@ class Changefeed:
         marks = items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]
         resolved = pc.max(marks).as_py() or 0
         stale, filtered = (pc.sum(items.filter(pc.equal(items["kind"], k))["rows"]).as_py() or 0 for k in _COUNTS)
-        self.book.refuse_shared_targets(rows)
-        ddls, left_out = read_ddls(items, self.settings)
+        self._shared_targets.refuse(rows)
+        ddls, left_out = read_ddls(items, self.settings.rules)
         now = self.clock.steady()
         with self._changed:
             self._raise_error()
             refuse_unknown_layouts(ddls, self.layouts)
-            self.book.refuse_unsplittable(ddls)
+            if self.settings.splittable_check:
+                refuse_unsplittable(ddls, self.ledger, self.layouts)
             skipped = self.ledger.blocking.skipped
             accepted = self.ledger.accept(batch, rows, now, end, resolved, ddls)
             skipped = self.ledger.blocking.skipped - skipped
@@ -359,7 +367,8 @@ class Changefeed:
             self.totals.duplicates += accepted.duplicates + stale
             self._changed.notify_all()
         named = set(pc.unique(rows["segment"]).to_pylist())
-        self._delete([*accepted.dropped_segments, *self._unnamed(batch, named)])
+        self._delete(accepted.dropped_segments)
+        self.spool.delete_unnamed(str(batch), named)
         self._write_held()
         self.metrics.observe("batch_rows", accepted.rows)
         self.metrics.observe("batch_bytes", accepted.bytes)
@@ -372,17 +381,13 @@ class Changefeed:
 
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""
-        self._delete([str(path) for path in self.spool.of_batch(str(batch))])
-
-    def _unnamed(self, batch: int, named: set[str]) -> list[str]:
-        """Segments that a lost task attempt left behind: no item names them."""
-        return [str(path) for path in self.spool.of_batch(str(batch)) if str(path) not in named]
+        self.spool.delete_batch(str(batch))
 
     def await_wake(self, batch: int, started: float) -> None:
         """Return when the upstream may be woken (once per batch): the spool is under its marks, or reading stops."""
         held = False
         with self._changed:
-            self._notice_disk()
+            self._notice_room_left()
             while not self._may_wake(batch) and not self._stopping.is_set():
                 self._raise_error()
                 if not held:
@@ -390,7 +395,7 @@ class Changefeed:
                     self.metrics.inc("wake_suppressed_total")
                     self.metrics.set("pending_post_enqueue", 1)
                 self._changed.wait(_WAIT_S)
-                self._notice_disk()
+                self._notice_room_left()
             self._raise_error()
         self.metrics.inc("wake_calls_total")
         self.metrics.set("pending_post_enqueue", 0)
@@ -404,11 +409,10 @@ class Changefeed:
             return self.ledger.progress.is_durable(batch) or self.ledger.misses_changes
         return self.ledger.spool.may_wake() or self.ledger.misses_changes
 
-    def _notice_disk(self) -> None:
-        """Free space counts only while the spool holds something: landing an empty one would free nothing."""
-        if self.settings.spool_type == "disk":
-            spool = self.ledger.spool
-            spool.starved = spool.items > 0 and self.spool.free_bytes() < self.disk_reserve_bytes
+    def _notice_room_left(self) -> None:
+        """Room counts only while the spool holds something: landing an empty one would free nothing."""
+        spool = self.ledger.spool
+        spool.starved = spool.items > 0 and not self.spool.has_room_left()
 
     def _raise_error(self) -> None:
         """Whoever waits ends with the cause, and with its answer to whether a new start may help."""
@@ -490,15 +494,14 @@ class Changefeed:
         """The schema files of these DDLs, in one land job; one that has none is over at once."""
         with self._lock:
             events = {write.key: self.ledger.blocking.blocks[write.key].event for write in writes}
-            plans = schema_plans(writes, events, self.settings, self.book)
-            job = self.book.job({}, {})
-        with_files = [plan for plan in plans if plan["files"]]
-        receipts = self._run_land(with_files, job).to_pylist() if with_files else []
+            plans = schema_plans(writes, events, self.book)
+        with_files = [plan for plan in plans if plan.files]
+        receipts = self._run_schemas(with_files).to_pylist() if with_files else []
         answers = {receipt["file"]: receipt for receipt in receipts}
         for plan, write in zip(plans, writes, strict=True):
-            answer = answers.get(plan["file"])
+            answer = answers.get(plan.file)
             if answer is None or answer["outcome"] == LANDED:
-                self._schema_written(write, bool(plan["files"]))
+                self._schema_written(write, bool(plan.files))
             else:
                 self._schema_failed(write, events[write.key], answer)
         seconds = np.array([answer["schema_write_s"] for answer in receipts], float)
@@ -568,11 +571,17 @@ class Changefeed:
                 self._changed.notify_all()
             self._count_landers()
 
-    def _run_land(self, plans: Plans, job: LandJob) -> pa.Table:
+    def _run_land(self, plans: pa.Table, job: LandJob) -> pa.Table:
         try:
             return self.run_land(plans, job)
         except Exception as exc:  # its worker was killed too often, or Spark itself is in trouble
-            return unanswered(plans, f"the landing was lost: {first_line(exc)}")
+            return unanswered(plans["file"].to_pylist(), f"the landing was lost: {first_line(exc)}")
+
+    def _run_schemas(self, plans: list[SchemaPlan]) -> pa.Table:
+        try:
+            return self.run_schemas(plans, self.book.options)
+        except Exception as exc:  # as above
+            return unanswered([plan.file for plan in plans], f"the landing was lost: {first_line(exc)}")
 
     def _move(self, move: Move) -> None:
         """Copy what cannot land together, so that the segments it pins can be deleted."""
@@ -580,14 +589,14 @@ class Changefeed:
             self._moves += 1
             at = zip(move.segments.tolist(), move.offsets.tolist(), move.lengths.tolist(), strict=True)
             slices = [(self.ledger.spool.path(segment), offset, length) for segment, offset, length in at]
-            places, name = self._places(1), f"move{self._moves}-0-0"
-        copied: list[tuple[str, int, int]] = []
+            room, name = self._room(1), f"move{self._moves}-0-0"
+        copied: list[Appended] = []
         try:
-            copied = self.run_gather(slices, places, name)
+            copied = self.run_gather(slices, room, name)
         except Exception as exc:
             log.warning("cannot copy the remains of the spool together, will try again: %s", first_line(exc))
             self._next_move = self.clock.steady() + _MOVE_PAUSE_S
-            self._delete([str(path) for path in self.spool.of_batch(name.split("-")[0])])
+            self.spool.delete_batch(name.split("-")[0])
         with self._changed:
             freed = self.ledger.moved(move, copied)
             self._changed.notify_all()
@@ -683,11 +692,8 @@ class Changefeed:
             self._rate.add(self.clock.steady(), requests)
 
     def _delete(self, segments: list[str]) -> None:
-        for path in segments:
-            try:
-                os.unlink(path)
-            except FileNotFoundError:
-                log.warning("spool segment %s was already gone", path)
+        for segment in self.spool.delete(segments):
+            log.warning("spool segment %s was already gone", segment)
 
     # -- checkpoint ----------------------------------------------------------------------------------------------
 
@@ -927,6 +933,24 @@ def held_file(settings: Settings) -> str:
     return os.path.join(settings.spool_dir, settings.changefeed_id, HELD)
 
 
-def chunk_bytes(file_size_bytes: int) -> int:
-    """A 64th of a file, so that whole chunks come within 1 % of `file-size`; not so small that items outweigh rows."""
-    return max(file_size_bytes // 64, min(file_size_bytes // 2, 16 << 10))
+def _ingest_options(settings: Settings) -> IngestOptions:
+    return IngestOptions(
+        encoding=settings.encoding,
+        chunk_bytes=chunk_bytes(settings.file_size_bytes),
+        file_size_bytes=settings.file_size_bytes,
+        ordering=settings.ordering,
+        rules=settings.rules,
+        split_updates=not settings.output_raw_change_event or settings.across_nodes,
+    )
+
+
+def _land_options(settings: Settings, open_store: StoreOpener) -> LandOptions:
+    return LandOptions(
+        paths=settings.paths,
+        encoding=settings.encoding,
+        sink_uri=settings.sink_uri,
+        access=settings.access,
+        open_store=open_store,
+        worker_count=settings.worker_count,
+        output_column_id=settings.output_column_id,
+    )

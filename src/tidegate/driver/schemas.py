@@ -8,36 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.config.settings import Settings
 from tidegate.control.barrier import Key, Write
 from tidegate.control.ledger import Ddl
 from tidegate.control.retry import pause_s
 from tidegate.driver.plans import PlanBook
 from tidegate.errors import BadEvents
 from tidegate.events import DDL
+from tidegate.executor.rows import SchemaPlan
 from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.ddl.files import schema_files
 from tidegate.format.ddl.filter import DdlRules
+from tidegate.format.rules.rules import Rules
 
 _CLOSING_PAUSE_S = 0.5
 _MOST_AT_ONCE = 100
 _NEVER = float("inf")
 
 
-def read_ddls(items: pa.Table, settings: Settings) -> tuple[list[Ddl], int]:
+def read_ddls(items: pa.Table, rules: Rules) -> tuple[list[Ddl], int]:
     """The DDLs among the items that the filter leaves, and how many it does not."""
     rows = items.filter(pc.equal(items["kind"], DDL)).select(["first_ts", "first_seq", "table_id", "text"])
     if not rows.num_rows:  # by far the most batches
         return [], 0
     found: list[Ddl] = []
-    rules = DdlRules(settings.rules)
+    filtered = DdlRules(rules)
     for row in rows.to_pylist():
-        event = rules.kept(DdlEvent.from_json(row["text"] or ""))
+        event = filtered.kept(DdlEvent.from_json(row["text"] or ""))
         if event is not None:
             found.append(Ddl(Key(row["first_ts"], row["first_seq"]), row["table_id"] or 0, event))
     return found, rows.num_rows - len(found)
@@ -80,16 +80,13 @@ class SchemaWrites:
         self._tries.pop(write, None)
 
 
-def schema_plans(
-    writes: list[Write], events: Mapping[Key, DdlEvent], settings: Settings, book: PlanBook
-) -> list[dict[str, Any]]:
-    """What a land task is told: the files of each DDL, in order; one without files has an empty list."""
-    plans = []
+def schema_plans(writes: list[Write], events: Mapping[Key, DdlEvent], book: PlanBook) -> list[SchemaPlan]:
+    """What a land task is told: the schema files of each DDL, in order. A DDL may have none."""
+    options, plans = book.options, []
     for at, write in enumerate(writes):
         event = events[write.key]
         layouts = {table.layout: book.layout(table.layout) for table in event.tables if table.layout is not None}
-        files = schema_files(
-            event, write.key.ts, layouts, settings.paths, book.rules.ddl_target, settings.output_column_id
-        )
-        plans.append({"file": at, "lane": at, "files": [tuple(file) for file in files]})
+        target, with_ids = book.rules.ddl_target, options.output_column_id
+        files = schema_files(event, write.key.ts, layouts, options.paths, target, with_ids)
+        plans.append(SchemaPlan(at, files))
     return plans

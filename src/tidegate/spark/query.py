@@ -30,10 +30,11 @@ from tidegate.control.ledger import TableLine
 from tidegate.control.retry import pause_s
 from tidegate.driver.changefeed import Changefeed, Preflight, first_line, held_file, no_checks
 from tidegate.errors import TidegateError
-from tidegate.executor.ingest import IngestJob, check_schema, ingest, read_splits
-from tidegate.executor.land import land
+from tidegate.executor.ingest import check_schema, ingest, read_splits
+from tidegate.executor.jobs import IngestJob
+from tidegate.executor.land import land_files, land_schemas
 from tidegate.executor.rows import ITEMS, spark_ddl
-from tidegate.executor.segments import gather
+from tidegate.executor.spool import gather
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status
 from tidegate.sources.datasource import SPLIT_COLUMN, load_stream
@@ -231,15 +232,15 @@ class Handle:
 
     def _start_run(self, preflight: Preflight = no_checks) -> _Run:
         store = self.store_opener(self.settings.sink_uri, self.settings.access)
-        run_land, run_gather = _on_executor(self.spark, land), _on_executor(self.spark, gather)
         changefeed = Changefeed(
             self.settings,
             store,
             self.store_opener,
             SystemClock(),
             self.metrics,
-            lambda plans, job: pa.Table.from_batches([run_land(plans, job)]),
-            run_gather,
+            _on_executor(self.spark, land_files),
+            _on_executor(self.spark, land_schemas),
+            _on_executor(self.spark, gather),
             self.slots,
             preflight=preflight,
         )
@@ -409,7 +410,7 @@ class _Run:
 
 def _run_ingest(events: DataFrame, job: IngestJob, batch: int, shards: int) -> pa.Table:
     if events.columns != [SPLIT_COLUMN]:
-        events = _in_order(events, job.ordering, shards)
+        events = _in_order(events, job.options.ordering, shards)
     splits = events.columns == [SPLIT_COLUMN]
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

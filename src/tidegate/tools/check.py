@@ -26,7 +26,7 @@ from tidegate.clock import Clock
 from tidegate.config.settings import Settings, redacted, shape, show_size
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.events import physical_time
-from tidegate.executor.segments import is_in_use, memory_tier_bytes
+from tidegate.executor.directory import is_in_use, memory_tier_bytes
 from tidegate.format.encode.protocol import EXTENSIONS
 from tidegate.format.layout import (
     METADATA,
