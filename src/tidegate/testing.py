@@ -23,6 +23,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -35,20 +36,22 @@ import pyarrow as pa
 from tidegate.clock import Clock
 from tidegate.config.settings import Settings
 from tidegate.driver.changefeed import Changefeed
-from tidegate.driver.jobs import Jobs, Lander
-from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
+from tidegate.driver.jobs import FileLander, Jobs, SchemaLander
+from tidegate.errors import BadSetting, StoreConflict, StoreRefused, StoreUnavailable
 from tidegate.events import EVENTS, INSERT, LAYOUT, RESOLVED, tso
 from tidegate.executor.ingest import ingest
-from tidegate.executor.land import LandJob, Plans, land
-from tidegate.executor.rows import ITEMS
+from tidegate.executor.jobs import LandJob, LandOptions
+from tidegate.executor.land import land_files, land_schemas
+from tidegate.executor.rows import ITEMS, SchemaPlan
 from tidegate.format.decode.csv import Line, decode
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions, data_path, parse_index_path, parse_index_text
 from tidegate.format.tables import Column, Layout
 from tidegate.observe.metrics import Metrics
-from tidegate.spark.wiring import expiry
+from tidegate.spark.wiring import changefeed_options
 from tidegate.storage.access import NO_ACCESS, Access
-from tidegate.storage.store import Beat, FileStore, Slice, Store, content_tag
+from tidegate.storage.files import FileStore
+from tidegate.storage.store import Beat, Slices, Store, content_tag
 
 OK, REFUSE, UNAVAILABLE, LOST, HANG, LATE, SLOW = "ok", "refuse", "unavailable", "lost", "hang", "late", "slow"
 WORDS = (OK, REFUSE, UNAVAILABLE, LOST)  # what a script may say
@@ -121,9 +124,10 @@ class MemoryStore:
     def prepare(self) -> None:
         pass
 
-    def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
+    def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
         def act() -> None:
-            data = head + b"".join(_read_slice(piece, beat) for piece in slices)
+            beat(slices.size)
+            data = head + _read(slices)
             beat(0)
             with self._lock:
                 found = self.objects.setdefault(path, data)
@@ -238,7 +242,7 @@ class _SteeredStore(FileStore):
         super().__init__(root)
         self._control = control
 
-    def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
+    def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
         self._steer("create", path, lambda: FileStore.create(self, path, head, slices, beat))
 
     def create_bytes(self, path: str, data: bytes) -> bool:
@@ -323,18 +327,11 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _read_slice(piece: Slice, beat: Beat) -> bytes:
-    segment, offset, length = piece
-    beat(length)
-    try:
-        with open(segment, "rb") as file:
-            file.seek(offset)
-            data = file.read(length)
-    except OSError as exc:
-        raise SpoolLost(f"cannot read the spool segment {segment}: {exc.strerror}") from exc
-    if len(data) != length:
-        raise SpoolLost(f"the spool segment {segment} ends {length - len(data)} bytes too early")
-    return data
+def _read(slices: Slices) -> bytes:
+    data = bytearray(slices.size)
+    with closing(slices.open()) as stream:
+        stream.fill(memoryview(data))
+    return bytes(data)
 
 
 # -- changes ---------------------------------------------------------------------------------------------------------
@@ -395,27 +392,34 @@ class TinySource:
 # -- a changefeed without Spark ----------------------------------------------------------------------------------------
 
 
-def in_process_lander(stall_s: float = 2.0) -> Lander:
-    """Lands a round right in the calling thread's process, where the pipeline would run a Spark job."""
+def in_process_landers(stall_s: float = 2.0) -> tuple[FileLander, SchemaLander]:
+    """Land files and schema files in the calling thread's process, where the pipeline would run Spark jobs."""
 
-    def run(plans: Plans, job: LandJob) -> pa.Table:
-        return pa.Table.from_batches([land(plans, replace(job, stall_s=stall_s))])
+    def files(plans: pa.Table, job: LandJob) -> pa.Table:
+        return land_files(plans, replace(job, options=replace(job.options, stall_s=stall_s)))
 
-    return run
+    def schemas(plans: list[SchemaPlan], options: LandOptions) -> pa.Table:
+        return land_schemas(plans, replace(options, stall_s=stall_s))
+
+    return files, schemas
+
+
+def tiny_settings(spool_dir: str | Path, **settings: Any) -> Settings:
+    """Settings of a changefeed "tiny" on a sink that is given as a store; `settings` are fields of `Settings`."""
+    given = {"sink_uri": "file:///sink", "scheme": "file", "changefeed_id": "tiny", **settings}
+    return Settings(**given, spool_dir=str(spool_dir))
 
 
 def open_changefeed(
     store: Store, spool_dir: str | Path, clock: Clock | None = None, stall_s: float = 2.0, **settings: Any
 ) -> Changefeed:
-    """A changefeed on `store`, not started: make its steps by hand (`land_next`, `write_progress`), or `start` it.
+    """A changefeed on `store`, not started: make its steps by hand (`landing.land_next`, `scribe.write_progress`).
 
     `open_changefeed(store, tmp_path, flush_interval_s=1.0)`; settings are fields of `Settings`.
     """
-    chosen = Settings(
-        **{"sink_uri": "file:///sink", "scheme": "file", "changefeed_id": "tiny", **settings}, spool_dir=str(spool_dir)
-    )
-    lander, metrics = in_process_lander(stall_s), Metrics(chosen.changefeed_id)
-    return Changefeed(chosen, store, lambda *_: store, clock or FakeClock(), metrics, Jobs(lander), expiry(chosen))
+    options = changefeed_options(tiny_settings(spool_dir, **settings), lambda *_: store)
+    metrics, jobs = Metrics(options.changefeed_id), Jobs(*in_process_landers(stall_s))
+    return Changefeed(options, store, clock or FakeClock(), metrics, jobs)
 
 
 def feed(changefeed: Changefeed, batch: int, rows: Iterable[dict[str, Any]], end: str | None = None) -> None:

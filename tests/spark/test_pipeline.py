@@ -21,7 +21,7 @@ from tidegate.sources import open_source
 from tidegate.sources.parquet import write_events
 from tidegate.spark.handle import Handle, start_source
 from tidegate.spark.query import Position
-from tidegate.storage.store import FileStore
+from tidegate.storage.files import FileStore
 from tidegate.testing import FaultyFileStore, until
 from tidegate.tools.verify import Report, verify
 

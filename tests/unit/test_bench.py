@@ -46,6 +46,7 @@ from tidegate.bench.harness.memory import (
 from tidegate.control.flush import Round
 from tidegate.errors import BadSetting, TidegateError, UsageError
 from tidegate.events import INSERT, LAYOUT, RESOLVED, UPDATE
+from tidegate.executor.segments import FileSlices
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.sources import open_source
 from tidegate.storage.store import Store
@@ -373,9 +374,9 @@ def test_only_data_of_the_hanging_table_hangs_and_only_until_the_end(tmp_path: P
     store, hang = slow(tmp_path, 0.0, "sbtest7"), tmp_path / "hang"
     hang.touch()
     path = "sbtest/sbtest7/1/CDC1.csv"
-    thread = threading.Thread(target=store.create, args=(path, b"x", [], lambda _: None))
+    thread = threading.Thread(target=store.create, args=(path, b"x", FileSlices(()), lambda _: None))
     thread.start()
-    store.create("sbtest/sbtest70/1/CDC1.csv", b"x", [], lambda _: None)
+    store.create("sbtest/sbtest70/1/CDC1.csv", b"x", FileSlices(()), lambda _: None)
     store.put("sbtest/sbtest7/1/meta/CDC.index", b"x")
     assert store.size(path) is None
     hang.unlink()

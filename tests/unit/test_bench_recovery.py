@@ -36,9 +36,11 @@ from tidegate.bench.harness.victim import Victim
 from tidegate.clock import SystemClock
 from tidegate.config.settings import Settings
 from tidegate.errors import BadSetting, TidegateError
+from tidegate.executor.segments import FileSlices
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.sources import open_source
-from tidegate.storage.store import FileStore, Store
+from tidegate.storage.files import FileStore
+from tidegate.storage.store import Store
 from tidegate.testing import feed, open_changefeed
 
 DATA = "sbtest/sbtest1/463/2026-01-31/CDC00000000000000000002.csv"
@@ -127,7 +129,7 @@ def test_a_worker_takes_its_driver_along_and_neither_does_anything_more(tmp_path
 
         def act() -> None:
             killing = deadly(tmp_path, "data-before-index", driver=driver.pid)
-            killing.create(DATA, b"x", [], lambda _: None)
+            killing.create(DATA, b"x", FileSlices(()), lambda _: None)
             killing.put(INDEX, b"x")
 
         assert dies(act)
@@ -139,7 +141,7 @@ def test_a_worker_that_is_the_victim_dies_alone_and_only_once(tmp_path: Path) ->
     plain(tmp_path)
 
     def act() -> None:
-        deadly(tmp_path, "land-worker", driver=os.getppid()).create(DATA, b"x", [], lambda _: None)
+        deadly(tmp_path, "land-worker", driver=os.getppid()).create(DATA, b"x", FileSlices(()), lambda _: None)
 
     assert [dies(act), dies(act)] == [True, False]
 
@@ -148,7 +150,7 @@ def test_calls_of_all_processes_count_together(tmp_path: Path) -> None:
     plain(tmp_path)
 
     def act() -> None:
-        deadly(tmp_path, "land-worker", 3, driver=os.getppid()).create(DATA, b"x", [], lambda _: None)
+        deadly(tmp_path, "land-worker", 3, driver=os.getppid()).create(DATA, b"x", FileSlices(()), lambda _: None)
 
     assert [dies(act) for _ in range(3)] == [False, False, True]
 

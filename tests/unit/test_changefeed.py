@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from tidegate.clock import SystemClock
-from tidegate.driver.changefeed import Changefeed, held_file
-from tidegate.driver.intake import chunk_bytes
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadEvents, SpoolError, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.events import DDL
+from tidegate.executor.chunks import chunk_bytes
 from tidegate.executor.ingest import ingest
 from tidegate.executor.rows import ITEMS
 from tidegate.format.ddl.events import DdlEvent, Scope, TableAfter
@@ -178,7 +178,7 @@ def test_between_the_marks_a_held_wake_stays_held(opened: Open, store: MemorySto
 
 def test_a_spool_without_space_on_its_disk_holds_the_wake_until_it_is_empty(opened: Open) -> None:
     changefeed = opened()
-    changefeed.intake.disk_reserve_bytes = 1 << 60
+    changefeed.spool.reserve_bytes = 1 << 60
     feed(changefeed, 0, SOURCE.batch(0), "0")
     waiter, errors = in_thread(lambda: changefeed.intake.await_wake(0, 0.0))
     assert soon(lambda: changefeed.metrics.value("pending_post_enqueue") == 1)
@@ -413,7 +413,7 @@ def test_a_failed_landing_is_tried_again_with_the_same_files(opened: Open, store
 
 def test_a_land_job_that_raises_leaves_all_its_files_unfinished(opened: Open, store: MemoryStore) -> None:
     changefeed = opened()
-    land, left = changefeed.jobs.run_land, [2]
+    land, left = changefeed.jobs.run_files, [2]
 
     def broken(plans: Any, job: Any) -> pa.Table:
         done = land(plans, job)
@@ -422,7 +422,7 @@ def test_a_land_job_that_raises_leaves_all_its_files_unfinished(opened: Open, st
             raise OSError("the job was cancelled\nat org.apache.spark...")
         return done
 
-    changefeed.jobs.run_land = broken
+    changefeed.jobs.run_files = broken
     feed(changefeed, 0, SOURCE.batch(0), "0")
     land_due(changefeed)
     assert changefeed.status().retrying == dict.fromkeys(
@@ -440,7 +440,7 @@ def test_a_land_job_that_raises_leaves_all_its_files_unfinished(opened: Open, st
 
 def test_a_table_over_its_share_is_written_to_the_held_file_until_it_is_down(opened: Open) -> None:
     changefeed = opened(spool_max_bytes=100_000, dispatcher_share=0.1)
-    held = Path(held_file(changefeed.settings))
+    held = Path(changefeed.options.spool.held_file)
     feed(changefeed, 0, [layout_row(), large(1, 1, 500), large(2, 2, 20_000)], "0")
     assert json.loads(held.read_text()) == [2]
     land_due(changefeed)
@@ -450,7 +450,7 @@ def test_a_table_over_its_share_is_written_to_the_held_file_until_it_is_down(ope
 def test_the_held_file_is_there_only_when_needed(opened: Open) -> None:
     changefeed = opened()
     feed(changefeed, 0, SOURCE.batch(0), "0")
-    assert not Path(held_file(changefeed.settings)).exists()
+    assert not Path(changefeed.options.spool.held_file).exists()
 
 
 def test_segments_are_deleted_when_nothing_refers_to_them(opened: Open) -> None:
@@ -587,7 +587,7 @@ def test_landing_keeps_to_half_of_the_slots_while_ingest_runs(opened: Open) -> N
     feed(changefeed, 0, [layout_row(), large(1, 1, 2_000)], "0")
     changefeed.landing.slots = 2
     running: list[int] = []
-    land = changefeed.jobs.run_land
+    land = changefeed.jobs.run_files
 
     def run(plans: Any, job: Any) -> pa.Table:
         changefeed.intake.ingest_job(tasks=1, allowance_bytes=1)
@@ -596,7 +596,7 @@ def test_landing_keeps_to_half_of_the_slots_while_ingest_runs(opened: Open) -> N
         changefeed.intake.ingest_ended()
         return land(plans, job)
 
-    changefeed.jobs.run_land = run
+    changefeed.jobs.run_files = run
     assert changefeed.landing.land_next()
     assert running == [1]
 
@@ -622,14 +622,14 @@ def moved(changefeed: Changefeed) -> set[str]:
 
 def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemoryStore, clock: FakeClock) -> None:
     changefeed = opened(spool_type="memory", spool_max_bytes=1 << 20, file_size_bytes=1_000, dispatcher_share=1.0)
-    land, seen = changefeed.jobs.run_land, set[str]()
+    land, seen = changefeed.jobs.run_files, set[str]()
 
     def run(plans: Any, job: Any) -> pa.Table:
         feed(changefeed, 100 + len(seen) + len(store.calls), [resolved_row(START_TS)])
         seen.update(moved(changefeed))
         return land(plans, job)
 
-    changefeed.jobs.run_land = run
+    changefeed.jobs.run_files = run
     store.begin("unavailable", "/t1/")
     feed(changefeed, 0, [layout_row(), *(large(t, t, 400_000) for t in (1, 2, 3)), resolved_row(START_TS + 9)], "0")
     waiter, _ = in_thread(lambda: changefeed.intake.await_wake(0, 0.0))
@@ -643,7 +643,7 @@ def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemorySto
     feed(changefeed, 1, [large(1, 1, 10)], "1")
     changefeed.scribe.write_progress()
     seen |= moved(changefeed)
-    on_disk = open_changefeed(MemoryStore(), Path(changefeed.settings.spool_dir) / "other", clock)
+    on_disk = open_changefeed(MemoryStore(), Path(changefeed.options.spool.directory) / "other", clock)
     on_disk.spool.memory_limit = 0
     feed(on_disk, 9, [layout_row(), change(1, START_TS, 1, schema_name="mysql")])
     database = DdlEvent(26, "ALTER DATABASE `shop`", 1, Scope("db", schema_id=1), tables=(TableAfter("shop"),))

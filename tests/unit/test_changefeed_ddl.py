@@ -237,7 +237,7 @@ def test_a_schema_file_with_other_columns_holds_up_its_ddl_alone_and_is_named(op
     land(changefeed, 5.0)
     event, target = DdlEvent.from_json(add_column(5)["ddl"]), changefeed.book.rules.ddl_target
     ((path, text),) = schema_files(
-        event, START_TS + 5, {WIDE.fingerprint: WIDE}, changefeed.settings.paths, target, False
+        event, START_TS + 5, {WIDE.fingerprint: WIDE}, changefeed.options.sink.paths, target, False
     )
     store.objects[path] = text.replace('"w"', '"other"').encode()
     feed(changefeed, 1, [add_column(5), wide(7, version=5), insert(8, 2), resolved(9)], "1")

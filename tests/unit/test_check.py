@@ -19,9 +19,10 @@ from tidegate.config.settings import Settings, load_settings
 from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.startup import probe
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
-from tidegate.executor.segments import SpoolDirectory
+from tidegate.executor.directory import SpoolDirectory
 from tidegate.storage.access import Access
-from tidegate.storage.store import FileStore, NoopStore, Store
+from tidegate.storage.files import FileStore
+from tidegate.storage.store import NoopStore, Store
 from tidegate.testing import MemoryStore, TinySource, feed, open_changefeed
 from tidegate.tools.check import OK, PROBLEM, RESERVE_BYTES, WARNING, Line, preflight
 
@@ -342,7 +343,7 @@ def test_a_spool_in_memory_is_held_against_the_ram_there_is(tmp_path: Path) -> N
 
 
 def test_the_reserve_is_the_changefeeds(tmp_path: Path) -> None:
-    assert Changefeed.disk_reserve_bytes == RESERVE_BYTES
+    assert SpoolDirectory.reserve_bytes == RESERVE_BYTES
     spool = SpoolDirectory.open(str(tmp_path), "tiny", "disk", 1 << 20)
     spool.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
 from tidegate.events import EVENTS, LAYOUT, RESOLVED
-from tidegate.executor.ingest import Floor, IngestJob, check_schema, ingest
+from tidegate.executor.floor import Floor
+from tidegate.executor.ingest import check_schema, ingest
+from tidegate.executor.jobs import IngestJob, IngestOptions
 from tidegate.executor.rows import ERROR, ITEMS, ROWS, STALE, UNKNOWN_LAYOUT
-from tidegate.executor.segments import Places
+from tidegate.executor.segments import FileRoom
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.tables import Column, Layout
 from tidegate.testing import SHAPE, START_TS, change, events_batch, layout_row, resolved_row
@@ -30,7 +32,9 @@ Item = dict[str, Any]
 
 def job(folder: str | Path, **changes: Any) -> IngestJob:
     known = {layout.fingerprint: layout.to_json() for layout in (SHAPE, WIDE)}
-    made = IngestJob(known, CsvOptions(), 1 << 20, 64 << 20, 1 << 30, Places(None, 0, str(folder)))
+    options = IngestOptions(CsvOptions(), 1 << 20, 64 << 20)
+    chosen = {field.name: changes.pop(field.name) for field in fields(options) if field.name in changes}
+    made = IngestJob(replace(options, **chosen), known, FileRoom(None, 0, str(folder)), 1 << 30)
     return replace(made, **changes)
 
 

@@ -7,25 +7,24 @@ one is driven by hand. Both use the same objects.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.journal import FencedOff
 from tidegate.errors import StoreUnavailable, TidegateError
-from tidegate.executor.land import LandJob, land
-from tidegate.storage.store import Beat, Slice
+from tidegate.storage.store import Beat, Slices
 from tidegate.testing import (
     START_TS,
     FakeClock,
     MemoryStore,
     change,
     feed,
+    in_process_landers,
     landed_lines,
     layout_row,
     open_changefeed,
@@ -45,7 +44,7 @@ class PausedStore(MemoryStore):
     reached: threading.Event = field(default_factory=threading.Event)
     going: threading.Event = field(default_factory=threading.Event)
 
-    def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
+    def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
         self._pause("create", path)
         super().create(path, head, slices, beat)
 
@@ -128,10 +127,7 @@ class Scene:
             old.step(done)
         self.old_store.stop_at = moment
 
-        def patient(plans: Any, job: LandJob) -> pa.Table:
-            return pa.Table.from_batches([land(plans, replace(job, stall_s=60.0))])
-
-        old.changefeed.jobs.run_land = patient
+        old.changefeed.jobs.run_files, old.changefeed.jobs.run_schemas = in_process_landers(stall_s=60.0)
         old.read(upto)
         self.landing = threading.Thread(target=old.land, daemon=True)
         self.landing.start()

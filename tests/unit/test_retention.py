@@ -22,7 +22,8 @@ from tidegate.errors import BrokenInvariant, StoreRefused, StoreUnavailable
 from tidegate.events import tso
 from tidegate.format.retention import dated_directory, first_kept_date
 from tidegate.spark.wiring import expiry
-from tidegate.storage.store import FileStore, Store
+from tidegate.storage.files import FileStore
+from tidegate.storage.store import Store
 from tidegate.testing import FakeClock, MemoryStore
 
 Expired = Callable[[int, int], None]

@@ -8,29 +8,25 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tidegate.errors import SpoolError
-from tidegate.executor.segments import (
-    DISK_TIER,
-    MEMORY_TIER,
-    SEGMENT_BYTES,
-    Places,
-    SegmentWriter,
-    SpoolDirectory,
-)
+from tidegate.errors import SpoolError, SpoolLost
+from tidegate.executor.directory import SpoolDirectory
+from tidegate.executor.segments import SEGMENT_BYTES, FileRoom, FileSegments, FileSlices, FileWriter
+from tidegate.executor.spool import DISK_TIER, MEMORY_TIER, Segments, gather
 
 
 def view(size: int, fill: bytes = b"x") -> memoryview:
     return memoryview(fill * size)
 
 
-def writer(tmp_path: Path, memory_bytes: int, name: str = "7-1-42", disk: bool = True) -> SegmentWriter:
+def writer(tmp_path: Path, memory_bytes: int, name: str = "7-1-42", disk: bool = True) -> FileWriter:
     for folder in ("ram", "disk"):
         (tmp_path / folder).mkdir(exist_ok=True)
-    return SegmentWriter(Places(str(tmp_path / "ram"), memory_bytes, str(tmp_path / "disk") if disk else None), name)
+    return FileRoom(str(tmp_path / "ram"), memory_bytes, str(tmp_path / "disk") if disk else None).writer(name)
 
 
 @pytest.fixture
@@ -58,7 +54,7 @@ def test_the_memory_tier_is_filled_first_and_the_rest_goes_to_disk(tmp_path: Pat
 
 
 def test_without_a_memory_tier_all_goes_to_disk(tmp_path: Path) -> None:
-    spool = SegmentWriter(Places(None, 0, str(tmp_path)), "0-0-0")
+    spool = FileRoom(None, 0, str(tmp_path)).writer("0-0-0")
     assert spool.append(view(10))[1] == DISK_TIER
     spool.close()
 
@@ -131,8 +127,8 @@ def test_no_room_for_another_file_in_memory_goes_over_to_disk(small_ram: Path, t
 
 @pytest.mark.parametrize("disk", [True, False])
 def test_a_full_last_tier_is_an_error_that_names_the_place(small_ram: Path, tmp_path: Path, disk: bool) -> None:
-    places = Places(None, 0, str(small_ram)) if disk else Places(str(small_ram), 1 << 30, None)
-    spool = SegmentWriter(places, "0-0-0")
+    room = FileRoom(None, 0, str(small_ram)) if disk else FileRoom(str(small_ram), 1 << 30, None)
+    spool = room.writer("0-0-0")
     with pytest.raises(SpoolError, match=rf"{small_ram}.*No space left"):
         spool.append(view(100_000))
     spool.close()
@@ -140,7 +136,68 @@ def test_a_full_last_tier_is_an_error_that_names_the_place(small_ram: Path, tmp_
 
 def test_a_missing_spool_directory_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match="gone"):
-        SegmentWriter(Places(None, 0, str(tmp_path / "gone")), "0-0-0").append(view(1))
+        FileRoom(None, 0, str(tmp_path / "gone")).writer("0-0-0").append(view(1))
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def two_segments(tmp_path: Path) -> tuple[str, str]:
+    for name, data in (("a.seg", b"0123456789"), ("b.seg", b"abcdefghij")):
+        (tmp_path / name).write_bytes(data)
+    return str(tmp_path / "a.seg"), str(tmp_path / "b.seg")
+
+
+def read(slices: FileSlices, *sizes: int) -> list[bytes]:
+    """The bytes of the slices in rooms of these sizes."""
+    found = []
+    with closing(slices.open()) as stream:
+        for size in sizes:
+            room = bytearray(size)
+            stream.fill(memoryview(room))
+            found.append(bytes(room))
+    return found
+
+
+def copied(slices: FileSlices, target: Path) -> bytes:
+    with open(target, "wb") as file:
+        slices.copy_to(file.fileno(), lambda _: None)
+    return target.read_bytes()
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_slices_are_read_in_order_however_large_the_rooms_are(tmp_path: Path) -> None:
+    one, two = two_segments(tmp_path)
+    slices = FileSegments().slices([(two, 2, 3), (one, 0, 0), (one, 0, 2), (one, 8, 2), (two, 0, 1)])
+    assert slices.size == 8
+    assert read(slices, 8) == [b"cde0189a"]
+    assert read(slices, 1, 3, 0, 4) == [b"c", b"de0", b"", b"189a"]
+    assert copied(slices, tmp_path / "all") == b"cde0189a"
+
+
+@pytest.mark.parametrize("name", ["gone.seg", "short.seg"])
+def test_a_segment_that_is_gone_or_too_short_is_a_lost_spool_and_no_file_stays_open(tmp_path: Path, name: str) -> None:
+    one, _ = two_segments(tmp_path)
+    (tmp_path / "short.seg").write_bytes(b"12")
+    slices, before = FileSlices([(one, 0, 5), (str(tmp_path / name), 0, 5)]), open_files()
+    with pytest.raises(SpoolLost):
+        read(slices, 10)
+    with pytest.raises(SpoolLost):
+        copied(slices, tmp_path / "all")
+    assert open_files() == before
+
+
+def test_slices_that_are_copied_together_say_what_they_said(tmp_path: Path) -> None:
+    one, two = two_segments(tmp_path)
+    pieces = [(two, 2, 3), (one, 0, 2), (two, 0, 1)]
+    found = gather(pieces, FileRoom(None, 0, str(tmp_path)), "move1-0-0")
+    assert [(Path(at.segment).name, at.tier, at.offset) for at in found] == [
+        ("move1-0-0-0.seg", DISK_TIER, offset) for offset in (0, 3, 5)
+    ]
+    assert (tmp_path / "move1-0-0-0.seg").read_bytes() == b"cde01a"
 
 
 # -- the directory ---------------------------------------------------------------------------------------------------
@@ -219,7 +276,7 @@ def test_the_lock_of_another_process_is_respected_until_it_ends(tmp_path: Path) 
         [
             sys.executable,
             "-c",
-            "import sys; from tidegate.executor.segments import SpoolDirectory as S;"
+            "import sys; from tidegate.executor.directory import SpoolDirectory as S;"
             f"S.open({str(tmp_path)!r}, 'feed', 'disk', 1); print('held', flush=True); sys.stdin.read()",
         ],
         stdin=subprocess.PIPE,
@@ -270,3 +327,44 @@ def test_files_of_one_batch_are_told_from_those_of_another(tmp_path: Path) -> No
         (spool.disk / name).touch()
     assert [path.name for path in spool.of_batch("1")] == ["1-0-0-0.seg"]
     spool.close()
+
+
+def test_only_what_items_name_is_left_of_a_batch(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path)
+    for name in ("1-0-0-0.seg", "1-0-3-0.seg", "11-0-0-0.seg"):
+        (spool.disk / name).touch()
+    spool.delete_unnamed("1", {str(spool.disk / "1-0-3-0.seg")})
+    assert sorted(path.name for path in spool.disk.glob("*.seg")) == ["1-0-3-0.seg", "11-0-0-0.seg"]
+    spool.delete_batch("1")
+    assert [path.name for path in spool.disk.glob("*.seg")] == ["11-0-0-0.seg"]
+    spool.close()
+
+
+def test_deleting_tells_what_was_gone_already(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path)
+    here, gone = spool.disk / "1-0-0-0.seg", spool.disk / "1-0-0-1.seg"
+    here.touch()
+    assert spool.delete([str(here), str(gone)]) == [str(gone)]
+    assert not here.exists()
+    spool.close()
+
+
+def test_tasks_share_what_is_left_of_the_memory_tier(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path)
+    spool.memory, spool.memory_limit = tmp_path / "ram", 1_000
+    room = spool.room(tasks=3, tier_bytes=[400, 9_999])
+    assert (room.memory_dir, room.memory_bytes, room.disk_dir) == (str(tmp_path / "ram"), 200, str(spool.disk))
+    assert spool.room(tasks=3, tier_bytes=[2_000, 0]).memory_bytes == 0
+    spool.close()
+
+
+def test_there_is_room_left_until_the_disk_comes_near_its_reserve(tmp_path: Path) -> None:
+    on_disk: Segments = (spool := open_spool(tmp_path))
+    assert on_disk.has_room_left()
+    spool.reserve_bytes = 1 << 60
+    assert not on_disk.has_room_left()
+    spool.close()
+    in_memory = open_spool(tmp_path, spool_type="memory")
+    in_memory.reserve_bytes = 1 << 60
+    assert in_memory.has_room_left(), "what the disk has left does not matter"
+    in_memory.close()

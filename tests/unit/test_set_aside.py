@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tidegate.control.ledger import Move
-from tidegate.driver.changefeed import Changefeed, held_file
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import SpoolLost, TidegateError
 from tidegate.events import DDL
-from tidegate.executor.segments import Places, gather
+from tidegate.executor.spool import Appended, Room, Slice, gather
 from tidegate.format.ddl.events import ALTERS
 from tidegate.format.ddl.scope import Table, alter_table
 from tidegate.format.tables import Column, Layout
@@ -125,7 +125,7 @@ def test_a_table_that_hangs_pins_no_space_of_the_others_either(opened: Open, sto
 def test_a_table_that_alone_fills_its_share_is_held_and_the_others_go_on(opened: Open, store: MemoryStore) -> None:
     changefeed = opened(spool_max_bytes=2 * MIB, file_size_bytes=64 << 10, dispatcher_share=1 / 8)
     store.begin("refuse", "/t1/")
-    held = Path(held_file(changefeed.settings))
+    held = Path(changefeed.options.spool.held_file)
     n = 0
     while not held.exists() or held.read_text() != "[1]":  # a source that has paths stops handing it out here
         n += 1
@@ -207,7 +207,7 @@ def crowded(changefeed: Changefeed, store: MemoryStore) -> int:
     return n
 
 
-def refuse_to_gather(slices: list[tuple[str, int, int]], places: Places, name: str) -> list[tuple[str, int, int]]:
+def refuse_to_gather(slices: list[Slice], room: Room, name: str) -> list[Appended]:
     raise OSError("no space left on device\nat ...")
 
 
@@ -216,10 +216,10 @@ def test_a_failed_copy_leaves_all_as_it_was_and_is_tried_again_later(opened: Ope
     n = crowded(changefeed, store)
     calls: list[str] = []
 
-    def half(slices: list[tuple[str, int, int]], places: Places, name: str) -> list[tuple[str, int, int]]:
+    def half(slices: list[Slice], room: Room, name: str) -> list[Appended]:
         calls.append(name)
-        gather(slices[: len(slices) // 2], places, name)
-        return refuse_to_gather(slices, places, name)
+        gather(slices[: len(slices) // 2], room, name)
+        return refuse_to_gather(slices, room, name)
 
     changefeed.jobs.run_gather = half
     before = on_disk(changefeed)
@@ -243,8 +243,8 @@ def test_a_table_that_recovers_while_it_is_copied_is_read_where_it_was(opened: O
     changefeed = opened(spool_max_bytes=MIB, file_size_bytes=64 << 10)
     n = crowded(changefeed, store)
 
-    def meanwhile(slices: list[tuple[str, int, int]], places: Places, name: str) -> list[tuple[str, int, int]]:
-        copied = gather(slices, places, name)
+    def meanwhile(slices: list[Slice], room: Room, name: str) -> list[Appended]:
+        copied = gather(slices, room, name)
         store.end("refuse", "/t1/")
         land_due(changefeed, 60.0)  # the retry, and all behind it
         land_due(changefeed)
@@ -262,7 +262,7 @@ def test_a_landing_under_way_while_it_is_copied_reads_what_it_was_told(opened: O
     changefeed = opened(spool_max_bytes=MIB, file_size_bytes=64 << 10)
     n = crowded(changefeed, store)
     moves: list[Move] = []
-    land = changefeed.jobs.run_land
+    land = changefeed.jobs.run_files
 
     def run(plans: Any, job: Any) -> Any:
         with changefeed.life.lock:
@@ -273,7 +273,7 @@ def test_a_landing_under_way_while_it_is_copied_reads_what_it_was_told(opened: O
         return land(plans, job)
 
     store.end("refuse", "/t1/")
-    changefeed.jobs.run_land = run
+    changefeed.jobs.run_files = run
     land_due(changefeed, 60.0)
     land_due(changefeed)
     assert numbers(store, 1) == list(range(1, n + 1))

@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import BadSetting, SpoolLost, StoreConflict, StoreRefused, StoreUnavailable
+from tidegate.executor.segments import FileSlices
+from tidegate.executor.spool import Slice
 from tidegate.format.layout import HALF_WRITTEN
 from tidegate.storage.access import REMOTE
-from tidegate.storage.store import FileStore, NoopStore, Store, content_tag, open_store
+from tidegate.storage.files import FileStore
+from tidegate.storage.store import NoopStore, Store, content_tag, open_store
 from tidegate.testing import FaultyFileStore, MemoryStore, until
 
 PATH = "shop/orders/437/2026-01-31/CDC00000000000000000001.csv"
@@ -31,6 +34,10 @@ def segment(tmp_path: Path, data: bytes, name: str = "0-0-0-0.seg") -> str:
     path = tmp_path / name
     path.write_bytes(data)
     return str(path)
+
+
+def slices(*pieces: Slice) -> FileSlices:
+    return FileSlices(pieces)
 
 
 class Named(FileStore):
@@ -65,30 +72,30 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 def test_a_created_object_is_its_head_and_its_slices_in_order(store: Store, tmp_path: Path) -> None:
     one, two = segment(tmp_path, b"0123456789", "a.seg"), segment(tmp_path, b"abcdefghij", "b.seg")
-    store.create(PATH, b"head,", [(two, 2, 3), (one, 0, 2), (one, 8, 2), (two, 0, 1)], ignore)
+    store.create(PATH, b"head,", slices((two, 2, 3), (one, 0, 2), (one, 8, 2), (two, 0, 1)), ignore)
     assert store.get(PATH) == b"head,cde0189a"
     assert store.size(PATH) == 13
 
 
 def test_creating_again_with_the_same_bytes_is_taken_as_the_lost_answer(store: Store, tmp_path: Path) -> None:
     place = segment(tmp_path, b"first")
-    store.create(PATH, b"h", [(place, 0, 5)], ignore)
-    store.create(PATH, b"hf", [(place, 1, 2), (place, 3, 2)], ignore)
+    store.create(PATH, b"h", slices((place, 0, 5)), ignore)
+    store.create(PATH, b"hf", slices((place, 1, 2), (place, 3, 2)), ignore)
     assert store.get(PATH) == b"hfirst"
 
 
 def test_creating_again_with_other_bytes_is_a_conflict_and_changes_nothing(store: Store, tmp_path: Path) -> None:
-    store.create(PATH, b"", [(segment(tmp_path, b"first"), 0, 5)], ignore)
+    store.create(PATH, b"", slices((segment(tmp_path, b"first"), 0, 5)), ignore)
     with pytest.raises(StoreConflict, match=r"CDC.*exists with other content than the 5 bytes"):
-        store.create(PATH, b"", [(segment(tmp_path, b"other"), 0, 5)], ignore)
+        store.create(PATH, b"", slices((segment(tmp_path, b"other"), 0, 5)), ignore)
     with pytest.raises(StoreConflict, match=r"CDC.*exists with 5 bytes where 6 were"):
-        store.create(PATH, b"", [(segment(tmp_path, b"second"), 0, 6)], ignore)
+        store.create(PATH, b"", slices((segment(tmp_path, b"second"), 0, 6)), ignore)
     assert store.get(PATH) == b"first"
 
 
 def test_an_empty_object_can_be_created_and_read(store: Store) -> None:
-    store.create(PATH, b"", [], ignore)
-    store.create(PATH, b"", [], ignore)
+    store.create(PATH, b"", slices(), ignore)
+    store.create(PATH, b"", slices(), ignore)
     assert (store.get(PATH), store.size(PATH), store.get_range(PATH, 0, 4)) == (b"", 0, b"")
 
 
@@ -226,7 +233,7 @@ def test_names_never_leave_the_sink(store: Store, path: str) -> None:
         pytest.skip("a dict has no outside")
     for act in (
         lambda: store.put(path, b"x"),
-        lambda: store.create(path, b"x", [], ignore),
+        lambda: store.create(path, b"x", slices(), ignore),
         lambda: store.create_bytes(path, b"x"),
         lambda: store.swap(path, b"x", ""),
         lambda: store.get(path),
@@ -244,15 +251,15 @@ def test_each_piece_announces_itself_and_a_cancelled_create_leaves_nothing(store
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store.create(PATH, b"", [(segment(tmp_path, b"data"), 0, 4)], cancel)
+        store.create(PATH, b"", slices((segment(tmp_path, b"data"), 0, 4)), cancel)
     assert list(store.list("")) == []
 
 
 def test_a_lost_segment_is_named_and_nothing_is_created(store: Store, tmp_path: Path) -> None:
     with pytest.raises(SpoolLost, match=r"gone\.seg"):
-        store.create(PATH, b"", [(str(tmp_path / "gone.seg"), 0, 4)], ignore)
+        store.create(PATH, b"", slices((str(tmp_path / "gone.seg"), 0, 4)), ignore)
     with pytest.raises(SpoolLost, match="ends 6 bytes too early"):
-        store.create(PATH, b"", [(segment(tmp_path, b"data"), 0, 10)], ignore)
+        store.create(PATH, b"", slices((segment(tmp_path, b"data"), 0, 10)), ignore)
     assert list(store.list("")) == []
 
 
@@ -268,7 +275,7 @@ def test_nobody_sees_half_a_file(files: FileStore, tmp_path: Path) -> None:
         beats.append(size)
         seen.append([path for path, _ in files.list("")])
 
-    files.create(PATH, b"", [(segment(tmp_path, data), 0, len(data))], beat)
+    files.create(PATH, b"", slices((segment(tmp_path, data), 0, len(data))), beat)
     assert all(path.startswith("_tidegate/tmp/") for paths in seen for path in paths)
     assert any(seen) != files.nameless
     assert sum(beats) == len(data)
@@ -311,7 +318,7 @@ def test_a_temporary_file_cleaned_up_by_another_process_may_pass_and_does_not_ha
             FileStore(tmp_path / "sink").prepare()
 
     def create() -> None:
-        files.create(PATH, b"", [(segment(tmp_path, b"data"), 0, 4)], clean_up_at_the_end)
+        files.create(PATH, b"", slices((segment(tmp_path, b"data"), 0, 4)), clean_up_at_the_end)
 
     if files.nameless:
         create()
@@ -372,7 +379,7 @@ def test_a_sink_that_went_away_may_come_back(files: FileStore, tmp_path: Path) -
         lambda: files.put("a", b"1"),
         lambda: files.put("shop/a", b"1"),
         lambda: files.create_bytes("shop/a", b"1"),
-        lambda: files.create(PATH, b"1", [], ignore),
+        lambda: files.create(PATH, b"1", slices(), ignore),
     ]
     (tmp_path / "sink").rename(tmp_path / "elsewhere")
     for write in writes:
@@ -404,7 +411,7 @@ def test_a_full_disk_may_pass_and_leaves_nothing_half_written(small_disk: Path, 
     store = FileStore(small_disk)
     store.prepare()
     with pytest.raises(StoreUnavailable, match="No space left"):
-        store.create(PATH, b"", [(segment(tmp_path, b"x" * 1_000_000), 0, 1_000_000)], ignore)
+        store.create(PATH, b"", slices((segment(tmp_path, b"x" * 1_000_000), 0, 1_000_000)), ignore)
     assert list(store.list("")) == []
 
 
@@ -416,7 +423,7 @@ def test_a_spool_on_another_file_system_is_copied_the_same(files: FileStore) -> 
     data = os.urandom(9 << 20)
     try:
         path.write_bytes(data)
-        files.create(PATH, b"h", [(str(path), 5, len(data) - 5)], ignore)
+        files.create(PATH, b"h", slices((str(path), 5, len(data) - 5)), ignore)
     finally:
         path.unlink()
     assert files.get(PATH) == b"h" + data[5:]
@@ -435,7 +442,7 @@ def test_the_noop_store_stores_nothing() -> None:
     store = NoopStore()
     store.prepare()
     store.put("a", b"1")
-    store.create(PATH, b"", [("nowhere", 0, 4)], ignore)
+    store.create(PATH, b"", slices(("nowhere", 0, 4)), ignore)
     assert store.create_bytes("b", b"1")
     store.delete("a")
     assert (store.get("a"), store.size("a"), list(store.list(""))) == (None, None, [])

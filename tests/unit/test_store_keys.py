@@ -12,7 +12,8 @@ import pytest
 from tidegate.config.settings import changefeed_id, effective, load_settings, redacted
 from tidegate.config.store_keys import STORE_KEYS
 from tidegate.errors import BadSetting
-from tidegate.executor.land import LandJob
+from tidegate.executor.jobs import LandJob, LandOptions
+from tidegate.executor.segments import FileSegments
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions
 from tidegate.storage.access import bucket_and_prefix
@@ -177,9 +178,8 @@ def test_the_changefeed_id_follows_the_place_and_no_secret() -> None:
 @pytest.mark.parametrize("scheme", ["s3", "gs", "azblob"])
 def test_no_secret_is_shown_anywhere(scheme: str) -> None:
     settings = load_settings(uri(scheme, endpoint="https://store:9000"))
-    job = LandJob(
-        {}, {}, PathOptions(), CsvOptions(), settings.sink_uri, settings.access, open_store
-    )  # fmt: skip
+    options = LandOptions(PathOptions(), CsvOptions(), settings.sink_uri, settings.access, open_store)
+    job = LandJob(options, {}, {}, FileSegments())
     shown = effective(settings)
     for text in (repr(settings), str(settings), repr(settings.access), repr(job), repr(shown), str(settings.notes)):
         assert "hunter2" not in text

@@ -27,7 +27,8 @@ from tidegate.format.tables import Column, Layout, schema_checksum, schema_file_
 from tidegate.reader.replay import TableKey, read_piece, survey
 from tidegate.sources import Offset, open_source
 from tidegate.sources.parquet import write_events
-from tidegate.storage.store import FileStore, NoopStore, Store
+from tidegate.storage.files import FileStore
+from tidegate.storage.store import NoopStore, Store
 from tidegate.tools.verify import Report, verify
 
 # Three tables in steps of 20 rows, five transactions each: 60 rows a table, all different; files of 17 rows.

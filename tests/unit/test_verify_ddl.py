@@ -66,6 +66,7 @@ from tidegate.testing import (
     layout_row,
     open_changefeed,
     resolved_row,
+    tiny_settings,
 )
 from tidegate.tools.verify import Report, verify
 
@@ -778,13 +779,13 @@ def test_a_workload_with_ddls_passes(tmp_path: Path, given: dict[str, Any], limi
     changefeed.scribe.write_progress()
     changefeed.life.fail(TidegateError("the test is over"))
     changefeed.close()
-    report = verify(uri, changefeed.settings, store)
+    report = verify(uri, tiny_settings(tmp_path, **given), store)
     assert (report.rows, report.rows_beyond_checkpoint) == (600, 0)
     ddl_files = [path for path, data in store.objects.items() if "/schema_" in path and b'"Query": ""' not in data]
     assert len(ddl_files) > 20
     del store.objects[ddl_files[7]]
     with pytest.raises(VerifyError, match=f"schema file {ddl_files[7]} of the DDL at commit-ts .* is missing"):
-        verify(uri, changefeed.settings, store)
+        verify(uri, tiny_settings(tmp_path, **given), store)
 
 
 def test_the_dispatchers_of_a_split_table_are_streams_of_their_own(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.driver.changefeed import Changefeed
+from tidegate.config.settings import Settings
 from tidegate.errors import TidegateError, VerifyError
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.rules.rules import ColumnSelector, ColumnSelectors, Route, Routes, Rules, TableFilter
@@ -23,6 +23,7 @@ from tidegate.testing import (
     feed,
     layout_row,
     open_changefeed,
+    tiny_settings,
 )
 from tidegate.tools.verify import verify
 
@@ -70,9 +71,9 @@ def source(tmp_path: Path) -> str:
     return f"parquet:{folder}"
 
 
-def run(source_uri: str, tmp_path: Path, **settings: Any) -> tuple[Changefeed, MemoryStore]:
+def run(source_uri: str, tmp_path: Path, **given: Any) -> tuple[Settings, MemoryStore]:
     store = MemoryStore()
-    changefeed = open_changefeed(store, tmp_path / "spool", FakeClock(), **settings)
+    changefeed = open_changefeed(store, tmp_path / "spool", FakeClock(), **given)
     source = open_source(source_uri)
     end = source.latest(source.initial(), 1 << 30, frozenset())
     rows = [row for s in source.splits(source.initial(), end, 1) for b in source.read(s) for row in b.to_pylist()]
@@ -83,7 +84,7 @@ def run(source_uri: str, tmp_path: Path, **settings: Any) -> tuple[Changefeed, M
     changefeed.scribe.write_progress()
     changefeed.life.fail(TidegateError("the test is over"))
     changefeed.close()
-    return changefeed, store
+    return tiny_settings(tmp_path, **given), store
 
 
 RULES = {
@@ -96,7 +97,7 @@ RULES = {
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize(
-    "settings",
+    "given",
     [
         {},
         {"csv": CsvOptions(output_old_value=True, include_commit_ts=True, output_field_header=True)},
@@ -106,47 +107,47 @@ RULES = {
         {"table_id_as_path": True},
     ],
 )
-def test_what_a_changefeed_landed_is_right(source: str, tmp_path: Path, rules: str, settings: dict[str, Any]) -> None:
-    changefeed, store = run(source, tmp_path, rules=RULES[rules], **settings)
-    report = verify(source, changefeed.settings, store)
+def test_what_a_changefeed_landed_is_right(source: str, tmp_path: Path, rules: str, given: dict[str, Any]) -> None:
+    settings, store = run(source, tmp_path, rules=RULES[rules], **given)
+    report = verify(source, settings, store)
     assert report.tables == (1 if rules == "filter" else 2)
     assert report.rows >= 39
 
 
 @pytest.mark.parametrize("protocol", ["csv", "canal-json"])
 def test_a_single_wrong_byte_in_a_value_is_found(source: str, tmp_path: Path, protocol: str) -> None:
-    changefeed, store = run(source, tmp_path, protocol=protocol)
+    settings, store = run(source, tmp_path, protocol=protocol)
     path = next(path for path in sorted(store.objects) if "/CDC0" in path)
     store.objects[path] = store.objects[path].replace(b"m7", b"n7", 1)
     with pytest.raises(VerifyError, match=r"shop.t1: row \d+ is altered"):
-        verify(source, changefeed.settings, store)
+        verify(source, settings, store)
 
 
 def test_the_moment_of_writing_may_be_any_but_must_be_one(source: str, tmp_path: Path) -> None:
-    changefeed, store = run(source, tmp_path, protocol="canal-json")
+    settings, store = run(source, tmp_path, protocol="canal-json")
     path = next(path for path in sorted(store.objects) if "/CDC0" in path)
     stamp = store.objects[path].split(b'"ts":', 1)[1][:13]
     whole = store.objects[path]
     store.objects[path] = whole.replace(b'"ts":' + stamp, b'"ts":1999999999999', 1)
-    verify(source, changefeed.settings, store)
+    verify(source, settings, store)
     store.objects[path] = whole.replace(b'"ts":' + stamp, b'"ts":nonsense, no', 1)
     with pytest.raises(VerifyError):
-        verify(source, changefeed.settings, store)
+        verify(source, settings, store)
 
 
 def test_swapped_lines_are_told_in_canal_json_too(source: str, tmp_path: Path) -> None:
-    changefeed, store = run(source, tmp_path, protocol="canal-json")
+    settings, store = run(source, tmp_path, protocol="canal-json")
     path = next(path for path in sorted(store.objects) if "/CDC0" in path)
     first, second, *rest = store.objects[path].splitlines(keepends=True)
     store.objects[path] = b"".join([second, first, *rest])
     with pytest.raises(VerifyError, match="rows 1 and 2 are swapped"):
-        verify(source, changefeed.settings, store)
+        verify(source, settings, store)
 
 
 def test_rows_under_a_version_that_is_not_theirs_are_found(source: str, tmp_path: Path) -> None:
-    changefeed, store = run(source, tmp_path)
+    settings, store = run(source, tmp_path)
     moved = {path.replace(f"/{START_TS}/", f"/{START_TS + 7}/"): data for path, data in store.objects.items()}
     store.objects.clear()
     store.objects.update(moved)
     with pytest.raises(VerifyError):
-        verify(source, changefeed.settings, store)
+        verify(source, settings, store)

@@ -31,7 +31,7 @@ from tidegate.control.blocking import Block
 from tidegate.control.flush import Limits
 from tidegate.control.ledger import Ddl, Ledger
 from tidegate.errors import TidegateError
-from tidegate.executor.land import LandJob, Plans
+from tidegate.executor.jobs import LandJob
 from tidegate.executor.rows import ITEMS, ROWS
 from tidegate.format.ddl.events import DATABASE_CHARSET, DB, DdlEvent, Scope, TableAfter
 from tidegate.sources.source import byte_count
@@ -77,16 +77,16 @@ class Watch:
     def look(self, handle: Handle) -> None:
         changefeed = handle.changefeed
         if not self._spied:
-            self._spied, run_land = True, changefeed.jobs.run_land
+            self._spied, run_land = True, changefeed.jobs.run_files
 
-            def spy(plans: Plans, job: LandJob) -> pa.Table:
+            def spy(plans: pa.Table, job: LandJob) -> pa.Table:
                 receipts = run_land(plans, job)
                 now = time.monotonic()
-                for table in plans["table_name"].to_pylist() if isinstance(plans, pa.Table) else ():
+                for table in plans["table_name"].to_pylist():
                     self.landed.setdefault(table, []).append(now)
                 return receipts
 
-            changefeed.jobs.run_land = spy
+            changefeed.jobs.run_files = spy
         blocks = list(changefeed.ledger.blocking.blocks.values())
         if any(block.wide is not None for block in blocks):
             self.touched.setdefault("", []).append(time.monotonic())

@@ -119,7 +119,7 @@ class Seen:
 def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
     wanted = read_parameters(Parameters, given)
     home = data_dir.resolve()
-    check_giant(wanted, limit_bytes(_feed(home, wanted, "giant", "").settings))
+    check_giant(wanted, limit_bytes(_feed(home, wanted, "giant", "").settings.spool_max_bytes))
     with session():
         say("warming up")
         warm = _feed(home, wanted, "warm-up", wanted.workload(events=wanted.events(wanted.warm_seconds)))

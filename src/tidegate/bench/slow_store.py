@@ -34,12 +34,13 @@ from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parame
 from tidegate.bench.harness.memory import MemorySampler, tree_bytes
 from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
-from tidegate.executor.segments import MEMORY_TIER_BYTES
+from tidegate.executor.directory import MEMORY_TIER_BYTES
 from tidegate.sources.source import byte_count
 from tidegate.spark.handle import Handle
 from tidegate.spark.query import limit_bytes
 from tidegate.storage.access import NO_ACCESS, Access
-from tidegate.storage.store import FileStore, Store, StoreOpener, open_store
+from tidegate.storage.files import FileStore
+from tidegate.storage.store import Store, StoreOpener, open_store
 
 _ROW_BYTES = 220
 _IN_FLIGHT_BYTES = 128 * MIB  # of one land task
@@ -171,7 +172,7 @@ def cap_bytes(spark: SparkSession, feed: Feed, idle_bytes: int) -> int:
     heap = int(runtime.maxMemory()) - int(runtime.totalMemory())
     settings, slots = feed.settings, int(spark.sparkContext.defaultParallelism)
     ram_tier = min(settings.spool_max_bytes, MEMORY_TIER_BYTES)
-    return idle_bytes + heap + ram_tier + slots * _IN_FLIGHT_BYTES + limit_bytes(settings)
+    return idle_bytes + heap + ram_tier + slots * _IN_FLIGHT_BYTES + limit_bytes(settings.spool_max_bytes)
 
 
 def _measured(feed: Feed, wanted: Parameters) -> Ended:

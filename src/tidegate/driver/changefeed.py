@@ -12,14 +12,11 @@ journal entries and `metadata`; the observer keeps the gauges up to date. The le
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.clock import Clock
-from tidegate.config.settings import Settings, shape
-from tidegate.control.flush import Limits
 from tidegate.control.ledger import TableLine
 from tidegate.driver.ddl import DdlWriter
 from tidegate.driver.held import HeldTables
@@ -28,37 +25,36 @@ from tidegate.driver.jobs import Jobs
 from tidegate.driver.landing import Landing
 from tidegate.driver.life import Life
 from tidegate.driver.observer import Observer
+from tidegate.driver.options import Options
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.recovery import floor_of
-from tidegate.driver.retention import Expiry, Retention
+from tidegate.driver.refusals import Refusals
+from tidegate.driver.retention import Retention
 from tidegate.driver.scribe import Scribe
-from tidegate.driver.startup import Probe, Sink, no_probe, restored_ledger, take_over
-from tidegate.executor.segments import HELD, SpoolDirectory
+from tidegate.driver.startup import Probe, no_probe, restored_ledger, take_over
+from tidegate.executor.directory import SpoolDirectory
+from tidegate.format.rules.changes import TableRules
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status, Totals
-from tidegate.storage.store import Store, StoreOpener
+from tidegate.storage.store import Store
 
 log = logging.getLogger("tidegate")
 
 
 @dataclass
 class Changefeed:
-    settings: Settings
+    options: Options
     store: Store
-    open_store: StoreOpener
     clock: Clock
     metrics: Metrics
     jobs: Jobs
-    expiry: Expiry
-    slots: int = 2
-    limits: Limits | None = None
-    disk_reserve_bytes: int = 512 << 20  # with less free space under the spool no wake goes out
+    slots: int = 2  # tasks that may run at once
     probe: Probe = no_probe  # tries whether the sink can be used, before it is taken over
     totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self) -> None:
-        s = self.settings
-        self.spool = SpoolDirectory.open(s.spool_dir, s.changefeed_id, s.spool_type, s.spool_max_bytes)
+        o = self.options.spool
+        self.spool = SpoolDirectory.open(o.directory, o.changefeed_id, o.kind, o.max_bytes)
         try:
             self._wire()
         except BaseException:
@@ -66,53 +62,39 @@ class Changefeed:
             raise
 
     def _wire(self) -> None:
-        s, now = self.settings, self.clock.steady()
-        sink = Sink(s.sink_uri, s.paths, shape(s), s.spans)
-        started = take_over(self.store, sink, self.probe)
+        """Take the sink over, bring the ledger back, and connect the parts around it."""
+        o = self.options
+        started = take_over(self.store, o.sink, self.probe)
         found = started.found
+        limits = replace(o.limits, spool_max_bytes=self.spool.max_bytes)
         self.life = Life()
-        self.ledger = restored_ledger(sink, self.limits or self._limits(), found, now)
-        self.book = PlanBook(s, self.ledger, dict(found.layouts), self.open_store, found.foreign)
+        self.ledger = restored_ledger(o.sink, limits, found, self.clock.steady())
         self.observer = Observer(self.life, self.clock, self.ledger, self.metrics, self.totals)
-        self.retention = Retention(self.store, self.expiry, self.clock, self.observer.expired)
+        self.book = PlanBook(
+            self.ledger, dict(found.layouts), self.spool.reader, o.land, TableRules(o.rules), o.changefeed_id,
+            found.foreign,
+        )  # fmt: skip
+        self.retention = Retention(self.store, o.expiry, self.clock, self.observer.expired)
         self.scribe = Scribe(
             self.life, self.clock, self.ledger, started.journal, self.store, self.book, self.retention, self.observer,
-            sink.shape, started.written_checkpoint,
+            o.sink.shape, started.written_checkpoint,
         )  # fmt: skip
-        if started.was_empty:
-            self.retention.begin_empty()
-        for files in (*found.tables, found.orphans):
-            self.scribe.note_directories(files)
-        found.tables.clear()
-        self.scribe.compact()
-        held = HeldTables(held_file(s), self.life, self.ledger)
+        self.scribe.begin(started)
+        held = HeldTables(o.spool.held_file, self.life, self.ledger)
         self.intake = Intake(
-            s, self.life, self.clock, self.ledger, self.book, self.spool, held, self.observer, self.disk_reserve_bytes,
-            floor_of(self.ledger),
+            o.ingest, self.life, self.clock, self.ledger, self.book, self.spool, held, self.observer,
+            Refusals(self.ledger, self.book, o.splittable_check), o.wakes_when_durable, floor_of(self.ledger),
         )  # fmt: skip
-        self.ddls = DdlWriter(self.life, self.clock, self.ledger, self.book, self.observer, self.jobs.land)
+        self.ddls = DdlWriter(self.life, self.clock, self.ledger, self.book, self.observer, self.jobs)
         self.landing = Landing(
             self.life, self.clock, self.ledger, self.book, self.spool, self.intake, self.ddls, self.scribe, held,
-            self.observer, self.jobs, self.slots, s.date_separator, s.spool_type,
+            self.observer, self.jobs, self.slots, o.sink.paths.date_separator,
         )  # fmt: skip
         runs = [("scribe", self.scribe.run), ("gauges", self.observer.watch)]
         runs += [(f"land-{i}", self.landing.run) for i in range(self.slots)]
         self._threads = [
             threading.Thread(target=self._ends_with, args=(run,), daemon=True, name=name) for name, run in runs
         ]
-
-    def _limits(self) -> Limits:
-        s = self.settings
-        memory_only = s.spool_type == "memory"
-        return Limits(
-            file_size_bytes=s.file_size_bytes,
-            flush_interval_s=s.flush_interval_s,
-            max_flush_delay_s=s.max_flush_delay_s,
-            spool_max_bytes=min(s.spool_max_bytes, self.spool.memory_limit) if memory_only else s.spool_max_bytes,
-            dispatcher_share=s.dispatcher_share,
-            put_budget=s.put_budget,
-            state_ttl_s=s.state_ttl_s,
-        )
 
     def start(self) -> None:
         self.scribe.journal.patience = self.scribe.wait_out
@@ -151,8 +133,3 @@ class Changefeed:
     def tables(self, by: str = "lag", k: int = 10) -> list[TableLine]:
         """The first k tables by lag, by small files, or by bytes landed in this run."""
         return self.observer.tables(by, k)
-
-
-def held_file(settings: Settings) -> str:
-    """The file that tells a source which tables not to hand out for now."""
-    return os.path.join(settings.spool_dir, settings.changefeed_id, HELD)

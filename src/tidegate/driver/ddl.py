@@ -7,10 +7,9 @@ fails is retried after a pause; DDLs of other tables go on meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,21 +17,18 @@ import pyarrow.compute as pc
 from tidegate.clock import Clock
 from tidegate.control.barrier import Key, Write
 from tidegate.control.ledger import Ddl, Ledger
+from tidegate.driver.jobs import Jobs
 from tidegate.driver.life import Life
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
-from tidegate.driver.schemas import SchemaWrites, schema_plans
-from tidegate.errors import BadEvents
+from tidegate.driver.schemas import SchemaWrites
 from tidegate.events import DDL
-from tidegate.executor.land import LandJob
 from tidegate.executor.rows import LANDED
 from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.ddl.filter import DdlRules
 from tidegate.format.rules.rules import Rules
 
 log = logging.getLogger("tidegate")
-
-LandSchemas = Callable[[Sequence[dict[str, Any]], LandJob], pa.Table]
 
 
 def read_ddls(items: pa.Table, rules: Rules) -> tuple[list[Ddl], int]:
@@ -49,16 +45,6 @@ def read_ddls(items: pa.Table, rules: Rules) -> tuple[list[Ddl], int]:
     return found, rows.num_rows - len(found)
 
 
-def refuse_unknown_layouts(ddls: Iterable[Ddl], known: Mapping[int, str]) -> None:
-    for ddl in ddls:
-        missing = [table for table in ddl.event.tables if table.layout is not None and table.layout not in known]
-        if missing:
-            raise BadEvents(
-                f"the DDL of commit-ts {ddl.key.ts} gives {missing[0].schema}.{missing[0].table} the layout "
-                f"{missing[0].layout}, which no layout row defines; a source sends it in the same or an earlier batch"
-            )
-
-
 @dataclass
 class DdlWriter:
     life: Life
@@ -66,7 +52,7 @@ class DdlWriter:
     ledger: Ledger
     book: PlanBook
     observer: Observer
-    land: LandSchemas
+    jobs: Jobs
     _writes: SchemaWrites = field(default_factory=SchemaWrites)
 
     def collect(self, now: float) -> None:
@@ -85,15 +71,14 @@ class DdlWriter:
         """The schema files of these DDLs, in one land job; a DDL that has none is over at once."""
         with self.life.lock:
             events = {write.key: self.ledger.blocking.blocks[write.key].event for write in writes}
-            plans = schema_plans(writes, events, self.book)
-            job = self.book.job({}, {})
-        with_files = [plan for plan in plans if plan["files"]]
-        receipts = self.land(with_files, job).to_pylist() if with_files else []
+            plans = self.book.schema_plans(writes, events)
+        with_files = [plan for plan in plans if plan.files]
+        receipts = self.jobs.land_schemas(with_files, self.book.options).to_pylist() if with_files else []
         answers = {receipt["file"]: receipt for receipt in receipts}
         for plan, write in zip(plans, writes, strict=True):
-            answer = answers.get(plan["file"])
+            answer = answers.get(plan.file)
             if answer is None or answer["outcome"] == LANDED:
-                self._written(write, bool(plan["files"]))
+                self._written(write, bool(plan.files))
             else:
                 self._failed(write, events[write.key], answer["error"] or "no answer")
         self.observer.count_schema_files(

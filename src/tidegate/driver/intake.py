@@ -6,66 +6,56 @@ The query's callback calls `ingest_job`, `learn`, `accept` and `await_wake`, in 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.clock import Clock
-from tidegate.config.settings import Settings
 from tidegate.control.ledger import Ledger
-from tidegate.driver.ddl import read_ddls, refuse_unknown_layouts
+from tidegate.driver.ddl import read_ddls
 from tidegate.driver.held import HeldTables
 from tidegate.driver.life import Life
 from tidegate.driver.observer import LeftOut, Observer
 from tidegate.driver.plans import PlanBook
-from tidegate.driver.spool import delete_segments, places
+from tidegate.driver.refusals import Refusals
 from tidegate.errors import BadEvents, SpoolError, SpoolLost
 from tidegate.events import LAYOUT, RESOLVED
-from tidegate.executor.ingest import Floor, IngestJob
+from tidegate.executor.floor import Floor
+from tidegate.executor.jobs import IngestJob, IngestOptions
 from tidegate.executor.rows import ERROR, FILTERED, ROWS, STALE, UNKNOWN_LAYOUT
-from tidegate.executor.segments import SpoolDirectory
+from tidegate.executor.spool import Segments
+
+log = logging.getLogger("tidegate")
 
 _RAISED = {"SpoolError": SpoolError, "SpoolLost": SpoolLost}
 
 
 @dataclass
 class Intake:
-    settings: Settings
+    options: IngestOptions
     life: Life
     clock: Clock
     ledger: Ledger
     book: PlanBook
-    spool: SpoolDirectory
+    spool: Segments
     held: HeldTables
     observer: Observer
-    disk_reserve_bytes: int
+    refusals: Refusals
+    wakes_when_durable: bool
     floor: Floor | None  # what is durable already and may come again after a restart
     ingesting: bool = False
 
     # -- encode --------------------------------------------------------------------------------------------------
 
     def ingest_job(self, tasks: int, allowance_bytes: int) -> IngestJob:
-        s = self.settings
         with self.life.lock:
             self.ingesting = True
-            where = places(self.spool, self.ledger, s.spool_type, tasks)
+            room = self.spool.room(tasks, self.ledger.spool.tier_bytes)
             layouts = dict(self.book.layouts)
             cuts = tuple(sorted(key.ts for key in self.ledger.blocking.blocks))
-        return IngestJob(
-            layouts=layouts,
-            encoding=s.encoding,
-            chunk_bytes=chunk_bytes(s.file_size_bytes),
-            file_size_bytes=s.file_size_bytes,
-            allowance_bytes=allowance_bytes,
-            places=where,
-            floor=self.floor,
-            ordering=s.ordering,
-            rules=s.rules,
-            split_updates=not s.output_raw_change_event or s.across_nodes,
-            spans=self.ledger.spans,
-            cuts=cuts,
-        )
+        return IngestJob(self.options, layouts, room, allowance_bytes, self.floor, self.ledger.spans, cuts)
 
     def ingest_ended(self) -> None:
         with self.life.lock:
@@ -92,7 +82,7 @@ class Intake:
 
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""
-        delete_segments([str(path) for path in self.spool.of_batch(str(batch))])
+        self.spool.delete_batch(str(batch))
 
     # -- accept --------------------------------------------------------------------------------------------------
 
@@ -100,13 +90,12 @@ class Intake:
         """The batch's bytes are in the spool: take its items into the ledger."""
         rows = items.filter(pc.equal(items["kind"], ROWS))
         resolved_ts = pc.max(items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]).as_py() or 0
-        self.book.refuse_shared_targets(rows)
-        ddls, filtered_ddls = read_ddls(items, self.settings.rules)
+        self.refusals.shared_targets(rows)
+        ddls, filtered_ddls = read_ddls(items, self.options.rules)
         now = self.clock.steady()
         with self.life.lock:
             self.life.raise_error()
-            refuse_unknown_layouts(ddls, self.book.layouts)
-            self.book.refuse_unsplittable(ddls)
+            self.refusals.ddls(ddls)
             skipped = self.ledger.blocking.skipped
             accepted = self.ledger.accept(batch, rows, now, end, resolved_ts, ddls)
             skipped = self.ledger.blocking.skipped - skipped
@@ -116,13 +105,10 @@ class Intake:
                 self.floor = None  # the replay has passed everything that was durable before
             self.life.notify()
         named = set(pc.unique(rows["segment"]).to_pylist())
-        delete_segments([*accepted.dropped_segments, *self._unnamed(batch, named)])
+        delete_segments(self.spool, accepted.dropped_segments)
+        self.spool.delete_unnamed(str(batch), named)
         self.held.write()
         self.observer.count_batch(accepted, left_out, sum(not path.endswith("-0.seg") for path in named))
-
-    def _unnamed(self, batch: int, named: set[str]) -> list[str]:
-        """Segments that a lost task attempt left behind: no item names them."""
-        return [str(path) for path in self.spool.of_batch(str(batch)) if str(path) not in named]
 
     # -- wake ----------------------------------------------------------------------------------------------------
 
@@ -136,25 +122,24 @@ class Intake:
         self.observer.woken(self.clock.steady() - started)
 
     def _may_return(self, batch: int) -> bool:
-        self._notice_disk()
+        self._notice_room_left()
         if self.life.stopping or self.ledger.misses_changes:
             # What a DDL still misses must be able to arrive, whatever waits behind it.
             return True
-        if self.settings.wake_mode == "flush":
+        if self.wakes_when_durable:
             return self.ledger.progress.is_durable(batch)
         return self.ledger.spool.may_wake()
 
-    def _notice_disk(self) -> None:
-        """Free space counts only while the spool holds something: landing an empty one would free nothing."""
-        if self.settings.spool_type == "disk":
-            spool = self.ledger.spool
-            spool.starved = spool.items > 0 and self.spool.free_bytes() < self.disk_reserve_bytes
+    def _notice_room_left(self) -> None:
+        """Room counts only while the spool holds something: landing an empty one would free nothing."""
+        spool = self.ledger.spool
+        spool.starved = spool.items > 0 and not self.spool.has_room_left()
+
+
+def delete_segments(spool: Segments, segments: list[str]) -> None:
+    for segment in spool.delete(segments):
+        log.warning("spool segment %s was already gone", segment)
 
 
 def _rows_of(items: pa.Table, kind: str) -> int:
     return pc.sum(items.filter(pc.equal(items["kind"], kind))["rows"]).as_py() or 0
-
-
-def chunk_bytes(file_size_bytes: int) -> int:
-    """A 64th of a file, so that whole chunks come within 1 % of `file-size`; not so small that items outweigh rows."""
-    return max(file_size_bytes // 64, min(file_size_bytes // 2, 16 << 10))

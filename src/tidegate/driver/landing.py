@@ -23,16 +23,15 @@ from tidegate.control.flush import Round
 from tidegate.control.ledger import Ledger, Move
 from tidegate.driver.ddl import DdlWriter
 from tidegate.driver.held import HeldTables
-from tidegate.driver.intake import Intake
+from tidegate.driver.intake import Intake, delete_segments
 from tidegate.driver.jobs import Jobs, first_line
 from tidegate.driver.life import Life
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.scribe import Scribe
-from tidegate.driver.spool import delete_segments, places
 from tidegate.errors import BrokenInvariant, SpoolLost, StoreUnavailable
 from tidegate.executor.rows import CONFLICT, ELSEWHERE, HUNG, LANDED, LOST
-from tidegate.executor.segments import SpoolDirectory
+from tidegate.executor.spool import Appended, Segments
 
 log = logging.getLogger("tidegate")
 
@@ -47,7 +46,7 @@ class Landing:
     clock: Clock
     ledger: Ledger
     book: PlanBook
-    spool: SpoolDirectory
+    spool: Segments
     intake: Intake
     ddls: DdlWriter
     scribe: Scribe
@@ -56,7 +55,6 @@ class Landing:
     jobs: Jobs
     slots: int  # tasks that may run at once
     date_separator: str
-    spool_type: str
     _running: int = 0  # land jobs
     _moves: int = 0
     _next_move: float = 0.0
@@ -135,7 +133,7 @@ class Landing:
                 self.scribe.intend(round_)
             else:
                 self.observer.retried()
-            receipts = self.jobs.land(plans, job)
+            receipts = self.jobs.land_files(plans, job)
             self._receive(round_, receipts, self.clock.steady() - started)
         finally:
             with self.life.lock:
@@ -159,7 +157,7 @@ class Landing:
             self.life.notify()
         for name in durable.dropped:
             log.warning("%s: rows are dropped, because a newer schema file with the same columns exists", name)
-        delete_segments(durable.segments)
+        delete_segments(self.spool, durable.segments)
         self.held.write()
         self.observer.count_round(round_, receipts, landed, durable, seconds)
         self._start_again_if_needed(round_, receipts)
@@ -181,18 +179,18 @@ class Landing:
             self._moves += 1
             at = zip(move.segments.tolist(), move.offsets.tolist(), move.lengths.tolist(), strict=True)
             slices = [(self.ledger.spool.path(segment), offset, length) for segment, offset, length in at]
-            where, name = places(self.spool, self.ledger, self.spool_type, 1), f"move{self._moves}-0-0"
-        copied: list[tuple[str, int, int]] = []
+            room, name = self.spool.room(1, self.ledger.spool.tier_bytes), f"move{self._moves}-0-0"
+        copied: list[Appended] = []
         try:
-            copied = self.jobs.run_gather(slices, where, name)
+            copied = self.jobs.run_gather(slices, room, name)
         except Exception as exc:
             log.warning("cannot copy the remains of the spool together, will retry: %s", first_line(exc))
             self._next_move = self.clock.steady() + _MOVE_PAUSE_S
-            delete_segments([str(path) for path in self.spool.of_batch(name.split("-")[0])])
+            self.spool.delete_batch(name.split("-")[0])
         with self.life.lock:
             freed = self.ledger.moved(move, copied)
             self.life.notify()
-        delete_segments(freed)
+        delete_segments(self.spool, freed)
         self.observer.moved(sum(length for _, _, length in slices) if copied else 0)
 
 

@@ -37,8 +37,8 @@ from tidegate.driver.journal import (
     table_of,
 )
 from tidegate.errors import StoreConflict, StoreRefused, StoreUnavailable
-from tidegate.executor.ingest import Floor
-from tidegate.executor.land import put_index
+from tidegate.executor.floor import Floor
+from tidegate.executor.index import put_index
 from tidegate.format import layout as paths
 from tidegate.storage.store import Store
 

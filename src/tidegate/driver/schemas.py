@@ -6,15 +6,11 @@ failed and may pass is tried again after a pause; DDLs of other tables go on mea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-from tidegate.control.barrier import Key, Write
+from tidegate.control.barrier import Write
 from tidegate.control.retry import pause_s
-from tidegate.driver.plans import PlanBook
-from tidegate.format.ddl.events import DdlEvent
-from tidegate.format.ddl.files import schema_files
 
 _CLOSING_PAUSE_S = 0.5
 _MOST_AT_ONCE = 100
@@ -46,16 +42,3 @@ class SchemaWrites:
 
     def done(self, write: Write) -> None:
         self._tries.pop(write, None)
-
-
-def schema_plans(writes: list[Write], events: Mapping[Key, DdlEvent], book: PlanBook) -> list[dict[str, Any]]:
-    """What a land task is told: the files of each DDL, in order; one without files has an empty list."""
-    plans = []
-    for at, write in enumerate(writes):
-        event = events[write.key]
-        layouts = {table.layout: book.layout(table.layout) for table in event.tables if table.layout is not None}
-        files = schema_files(
-            event, write.key.ts, layouts, book.settings.paths, book.rules.ddl_target, book.settings.output_column_id
-        )
-        plans.append({"file": at, "lane": at, "files": [tuple(file) for file in files]})
-    return plans

@@ -25,6 +25,7 @@ from tidegate.driver.life import Life
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.retention import Retention
+from tidegate.driver.startup import Started
 from tidegate.errors import LandingError, StoreUnavailable, TidegateError
 from tidegate.format.layout import METADATA, data_path, metadata_text
 from tidegate.format.tables import SETTLED
@@ -49,6 +50,16 @@ class Scribe:
     written_checkpoint: int  # what `metadata` says
     _unrecorded: dict[int, Round] = field(default_factory=dict)  # planned, and maybe not in the journal yet
     _metadata_fails: bool = False
+
+    def begin(self, started: Started) -> None:
+        """Note the directories of what an earlier run landed, and begin the journal anew with a snapshot."""
+        if started.was_empty:
+            self.retention.begin_empty()
+        found = started.found
+        for files in (*found.tables, found.orphans):
+            self.note_directories(files)
+        found.tables.clear()  # a million rows that nobody needs any more
+        self.compact()
 
     def run(self) -> None:
         """The scribe's thread: progress every two seconds, and retention when its cron says so."""

@@ -1,15 +1,28 @@
-"""Rows that cross between driver and executors: items (ingest to driver), plans (driver to land), receipts (back)."""
+"""What crosses between driver and tasks: items (ingest to driver), plans (driver to landing), receipts (back).
+
+The schemas say what crosses as Arrow; `FilePlan` and `Receipt` are one row of them for code that works row by row.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import pyarrow as pa
+
+from tidegate.format.ddl.files import SchemaFile
+from tidegate.format.layout import DataKey
 
 # Kinds of items besides layout, resolved and ddl. A stale one counts rows that were durable before, a filtered one rows
 # that the filter leaves out.
 ROWS, STALE, FILTERED, UNKNOWN_LAYOUT, ERROR = "rows", "stale", "filtered", "unknown-layout", "error"
-# Outcomes of a receipt. `unfinished` may pass, `hung` got no answer, `refused` needs somebody to change something,
-# `conflict` found another object under the file's name, `lost` found its part of the spool gone; `elsewhere` says that
-# a schema file of the same columns stands under another version, or that files stand there that we know nothing of.
+# Outcomes of a receipt:
+#   unfinished   a retry may succeed                       refused    somebody must change something first
+#   hung         the store gave no answer                  conflict   another object exists under the file's name
+#   lost         its part of the spool is gone             landed     data and index are durable
+#   elsewhere    nothing was written: a schema file with the same columns exists under another version, or files exist
+#                in the directory that the driver does not know. The receipt says where the files go on.
 LANDED, UNFINISHED, HUNG, REFUSED, CONFLICT = "landed", "unfinished", "hung", "refused", "conflict"
 LOST, ELSEWHERE = "lost", "elsewhere"
 
@@ -76,6 +89,78 @@ RECEIPTS = pa.schema(
         ("error", pa.string()),
     ]
 )
+
+
+class FilePlan(NamedTuple):
+    """One data file to land: a row of PLANS, with the same fields. A named tuple: a round may have 20,000 of them."""
+
+    file: int  # its place in the round
+    lane: int
+    schema_name: str
+    table_name: str
+    table_id: int
+    logical_table_id: int
+    dispatcher: str
+    version: int
+    directory: int  # the version whose directory it goes to
+    layout: int
+    selected: Sequence[int] | None  # columns that are written; None for all
+    date: str
+    number: int
+    schema: int  # what to do about the schema file first: SETTLED, CHECK, WRITE or LOOK
+    bytes: int
+    segments: Sequence[int]  # of its slices, with the two below
+    offsets: Sequence[int]
+    lengths: Sequence[int]
+
+    @property
+    def key(self) -> DataKey:
+        is_partition = self.table_id != self.logical_table_id
+        names = self.schema_name, self.table_name
+        return DataKey(*names, self.directory, self.table_id, is_partition, self.date, self.dispatcher)
+
+
+def file_plans(table: pa.Table) -> list[FilePlan]:
+    """By columns: as fast as dicts would be."""
+    return list(map(FilePlan._make, zip(*(column.to_pylist() for column in table.columns), strict=True)))
+
+
+class SchemaPlan(NamedTuple):
+    """The schema files of one DDL, to be put in order; a DDL may have none."""
+
+    file: int  # its place in the job
+    files: Sequence[SchemaFile]
+
+
+@dataclass(slots=True)
+class Receipt:
+    """What became of one plan: a row of RECEIPTS, with the same fields."""
+
+    file: int
+    outcome: str = UNFINISHED
+    path: str = ""
+    bytes: int = 0
+    data_s: float = 0.0
+    index_s: float = 0.0
+    schema_check_s: float = 0.0
+    schema_write_s: float = 0.0
+    requests: int = 0
+    found_version: int = 0
+    found_number: int = 0
+    error: str | None = None
+
+
+def receipt_table(receipts: Sequence[Receipt]) -> pa.Table:
+    columns = [
+        pa.array([getattr(receipt, name) for receipt in receipts], kind)
+        for name, kind in zip(RECEIPTS.names, RECEIPTS.types, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=RECEIPTS)
+
+
+def unanswered(files: Iterable[int], error: str) -> pa.Table:
+    """Receipts of a job whose task was lost: nobody knows what became of its files."""
+    return receipt_table([Receipt(file, error=error) for file in files])
 
 
 _SPARK_TYPES = {

@@ -15,7 +15,6 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate import sources
@@ -23,19 +22,19 @@ from tidegate.clock import SystemClock
 from tidegate.config.settings import Settings, load_settings, redacted
 from tidegate.control.ledger import TableLine
 from tidegate.control.retry import pause_s
-from tidegate.driver.changefeed import Changefeed, held_file
+from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.jobs import Jobs, first_line
 from tidegate.driver.startup import Probe, no_probe, probe
 from tidegate.errors import TidegateError
-from tidegate.executor.land import land
-from tidegate.executor.segments import gather
+from tidegate.executor.land import land_files, land_schemas
+from tidegate.executor.spool import gather
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status
 from tidegate.sources.datasource import load_stream
 from tidegate.spark.jobs import on_executor
 from tidegate.spark.query import OpenSource, Position, Query, limit_bytes
 from tidegate.spark.session import check_session
-from tidegate.spark.wiring import expiry
+from tidegate.spark.wiring import changefeed_options, spool_options
 from tidegate.storage.store import StoreOpener, open_store
 
 log = logging.getLogger("tidegate")
@@ -79,10 +78,10 @@ def start_source(
             source_uri,
             position.offset if position is not None else None,
             read="splits",
-            limitBytes=limit_bytes(settings),
+            limitBytes=limit_bytes(settings.spool_max_bytes),
             ordering=settings.ordering,
             wakeMode=settings.wake_mode,
-            held=held_file(settings),
+            held=spool_options(settings).held_file,
             **({"parallelism": settings.encoder_shards} if settings.encoder_shards else {}),
         )
 
@@ -211,20 +210,11 @@ class Handle:
 
     def _start_run(self, probe: Probe = no_probe) -> Query:
         store = self.store_opener(self.settings.sink_uri, self.settings.access)
-        run_land, run_gather = on_executor(self.spark, land), on_executor(self.spark, gather)
-        changefeed = Changefeed(
-            self.settings,
-            store,
-            self.store_opener,
-            SystemClock(),
-            self.metrics,
-            Jobs(lambda plans, job: pa.Table.from_batches([run_land(plans, job)]), run_gather),
-            expiry(self.settings),
-            self.slots,
-            probe=probe,
-        )
+        jobs = Jobs(*(on_executor(self.spark, act) for act in (land_files, land_schemas, gather)))
+        options = changefeed_options(self.settings, self.store_opener)
+        changefeed = Changefeed(options, store, SystemClock(), self.metrics, jobs, self.slots, probe)
         try:
-            run = Query(changefeed, self.slots, self.finite, self.events, self.backlog)
+            run = Query(changefeed, self.events, self.finite, self.backlog, self.settings.encoder_shards or self.slots)
             changefeed.start()
             run.start()
         except BaseException:

@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.executor.ingest import IngestJob, ingest, read_splits
+from tidegate.executor.ingest import ingest, read_splits
+from tidegate.executor.jobs import IngestJob
 from tidegate.executor.rows import ITEMS, spark_ddl
 from tidegate.sources.datasource import SPLIT_COLUMN
 
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 def run_ingest(events: DataFrame, job: IngestJob, batch: int, shards: int) -> pa.Table:
     if events.columns != [SPLIT_COLUMN]:
-        events = _in_order(events, job.ordering, shards)
+        events = _in_order(events, job.options.ordering, shards)
     splits = events.columns == [SPLIT_COLUMN]
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

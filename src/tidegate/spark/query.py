@@ -17,10 +17,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.config.settings import Settings
 from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import TidegateError
-from tidegate.executor.ingest import IngestJob, check_schema
+from tidegate.executor.ingest import check_schema
+from tidegate.executor.jobs import IngestJob
 from tidegate.sources.datasource import SPLIT_COLUMN
 from tidegate.spark.jobs import run_ingest
 
@@ -45,9 +45,9 @@ class Position:
 OpenSource = Callable[["Position | None"], DataFrame]
 
 
-def limit_bytes(settings: Settings) -> int:
+def limit_bytes(spool_max_bytes: int) -> int:
     """Read limit of a micro-batch: it must fit between the high mark and the spool's size."""
-    return max(1 << 20, min(_BATCH_BYTES, settings.spool_max_bytes // 5))
+    return max(1 << 20, min(_BATCH_BYTES, spool_max_bytes // 5))
 
 
 @dataclass
@@ -55,10 +55,10 @@ class Query:
     """One query over one changefeed, from its start to its end."""
 
     changefeed: Changefeed
-    slots: int
-    finite: bool
     events: OpenSource
+    finite: bool
     backlog: Callable[[str], int | None] | None
+    shards: int  # tasks that ingest a micro-batch
     accepted_any: bool = False
     _end: str | None = None
     _query: StreamingQuery | None = None
@@ -123,22 +123,17 @@ class Query:
 
     def _ingest(self, events: DataFrame, batch: int) -> pa.Table:
         job = self._job()
-        items = run_ingest(events, job, batch, self._shards)
+        items = run_ingest(events, job, batch, self.shards)
         if self.changefeed.intake.learn(items):  # rows came before their layout: once more with what was learned
             self.changefeed.intake.discard(batch)
-            items = run_ingest(events, self._job(), batch, self._shards)
+            items = run_ingest(events, self._job(), batch, self.shards)
             self.changefeed.intake.learn(items)
         return items
 
     def _job(self) -> IngestJob:
-        limits = self.changefeed.ledger.limits
-        allowance = max(limits.spool_max_bytes // 5, 2 * limit_bytes(self.changefeed.settings))
-        return self.changefeed.intake.ingest_job(self._shards, allowance)
-
-    @property
-    def _shards(self) -> int:
-        """How many tasks ingest a micro-batch."""
-        return self.changefeed.settings.encoder_shards or self.slots
+        feed = self.changefeed
+        allowance = max(feed.spool.max_bytes // 5, 2 * limit_bytes(feed.options.spool.max_bytes))
+        return feed.intake.ingest_job(self.shards, allowance)
 
     def _end_offset(self, batch: int) -> str | None:
         """The batch's end offset as Spark wrote it before the batch ran: the last line, for one source."""

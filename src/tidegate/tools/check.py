@@ -22,7 +22,7 @@ from tidegate.driver.inspection import EMPTY, OURS, STRANGER, Inspection, inspec
 from tidegate.driver.startup import NOT_KEPT, REACH, USE_ANOTHER
 from tidegate.errors import StoreUnavailable, TidegateError
 from tidegate.events import physical_time
-from tidegate.executor.segments import is_in_use, memory_tier_bytes
+from tidegate.executor.directory import RESERVE_BYTES, is_in_use, memory_tier_bytes
 from tidegate.format.layout import (
     METADATA,
     RESERVED_PREFIX,
@@ -30,7 +30,6 @@ from tidegate.format.layout import (
 from tidegate.storage.store import Store, WithDirectories
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
-RESERVE_BYTES = 512 << 20  # what a changefeed leaves free under its spool
 _SKEW_WARNING_S, _SKEW_PROBLEM_S = 5.0, 60.0
 _RECENT_S = 30.0  # a changefeed at work writes every few seconds
 

@@ -129,7 +129,7 @@ class Summary:
 
 
 def summary(status: Status, changefeed: Changefeed, seconds: float) -> Summary:
-    file_size = changefeed.settings.file_size_bytes
+    file_size = changefeed.options.limits.file_size_bytes
     sizes = np.array(changefeed.totals.file_sizes) / file_size
     quantiles = {f"p{q}": float(np.percentile(sizes, q)) for q in (10, 50, 90)} if len(sizes) else {}
     return Summary(

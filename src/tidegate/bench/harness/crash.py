@@ -19,19 +19,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from tidegate.config.settings import Settings, load_settings
 from tidegate.driver import journal
-from tidegate.executor.ingest import IngestJob
+from tidegate.executor.jobs import IngestJob
+from tidegate.executor.segments import FileRoom
 from tidegate.spark.handle import Handle, start_source
 from tidegate.spark.session import local_session
 from tidegate.storage.access import NO_ACCESS, Access
-from tidegate.storage.store import Beat, FileStore, Slice, Store
+from tidegate.storage.files import FileStore
+from tidegate.storage.store import Beat, Slices, Store
 
 BEFORE, AFTER = "before", "after"
 DRIVER, WORKER = "driver", "worker"
@@ -158,7 +160,7 @@ class _DeadlyStore(FileStore):
         super().__init__(root)
         self._stores = stores
 
-    def create(self, path: str, head: bytes, slices: Sequence[Slice], beat: Beat) -> None:
+    def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
         self._act("create", path, lambda: FileStore.create(self, path, head, slices, beat))
 
     def create_bytes(self, path: str, data: bytes) -> bool:
@@ -250,7 +252,8 @@ def _make_ingest_deadly(handle: Handle, control: str) -> None:
 
     def deadly(tasks: int, allowance_bytes: int) -> IngestJob:
         job = ingest_job(tasks, allowance_bytes)
-        memory, disk = (DeadlyDirectory(d, control) if d else d for d in (job.places.memory_dir, job.places.disk_dir))
-        return replace(job, places=replace(job.places, memory_dir=memory, disk_dir=disk))
+        room = cast(FileRoom, job.room)
+        memory, disk = (DeadlyDirectory(d, control) if d else d for d in (room.memory_dir, room.disk_dir))
+        return replace(job, room=replace(room, memory_dir=memory, disk_dir=disk))
 
     changefeed.intake.ingest_job = deadly  # type: ignore[method-assign]

@@ -1,0 +1,88 @@
+"""Encoding rows and appending them to the spool.
+
+Promises: rows that are durable already are dropped. Each call appends once, and its items are slices of that
+(`chunks`). A table whose name cannot be a path is refused, and so is more than the task's allowance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.clock import now_ms
+from tidegate.errors import BadEvents
+from tidegate.executor.chunks import Encoded, items_of
+from tidegate.executor.floor import Ints
+from tidegate.executor.jobs import IngestJob
+from tidegate.executor.spool import SegmentWriter
+from tidegate.format.encode import protocol
+from tidegate.format.encode.spans import spans_of
+from tidegate.format.rules.changes import Rows, Selected, TableRules
+from tidegate.format.tables import Layout
+
+_SURE_NAME_BYTES = 64  # shorter names can always be a level of a path, however they are encoded
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is encoded together: rows of one layout of which the same columns are written."""
+
+    fingerprint: int
+    layout: Layout = field(compare=False)
+    selected: Selected
+
+
+@dataclass
+class Appender:
+    job: IngestJob
+    writer: SegmentWriter
+    tables: TableRules
+    items: list[pa.RecordBatch] = field(default_factory=list)
+    appended_bytes: int = 0
+    stale: int = 0  # rows that were dropped
+
+    def append(self, rows: Rows, kind: Kind) -> None:
+        rows, owner, seq, span = self._above_floor(rows, kind)
+        if not rows.events.num_rows:
+            return
+        order = rows.order(span)
+        targets = self.tables.routed(rows.events)
+        text = protocol.encode(targets, order, kind.layout, self.job.options.encoding, kind.selected, now_ms())
+        ends = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
+        data = memoryview(text.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
+        self._refuse_too_much(len(data))
+        encoded = Encoded(rows.events, kind.fingerprint, owner, seq, order, ends - ends[0])
+        items = items_of(encoded, self.writer.append(data), self.job)
+        self._refuse_names(items.column("schema_name"), items.column("table_name"))
+        self.items.append(items)
+
+    def _above_floor(self, rows: Rows, kind: Kind) -> tuple[Rows, Ints, Ints, Ints | None]:
+        """The rows that are not durable yet, with the dispatcher, seq and span of each."""
+        (table_id, ts, seq), spans = rows.place(), self.job.spans
+        span = spans_of(rows.events, kind.layout, spans) if spans > 1 else None
+        owner = table_id if span is None else table_id * spans + span
+        if self.job.floor is not None:
+            keep = self.job.floor.passes(owner, ts, seq)
+            if not keep.all():
+                self.stale += len(keep) - int(keep.sum())
+                rows, owner, seq = rows.take(keep), owner[keep], seq[keep]
+                span = None if span is None else span[keep]
+        return rows, owner, seq, span
+
+    def _refuse_too_much(self, more_bytes: int) -> None:
+        self.appended_bytes += more_bytes
+        if self.appended_bytes > self.job.allowance_bytes:
+            raise BadEvents(
+                f"one task of a micro-batch holds more than {self.job.allowance_bytes} encoded bytes; lower the "
+                "source's limit per micro-batch (maxOffsetsPerTrigger or maxBytesPerTrigger) or raise spool.max-bytes"
+            )
+
+    def _refuse_names(self, schemas: pa.Array, tables: pa.Array) -> None:
+        """A name that cannot be a path must not be accepted: it could never land, and the journal would have it."""
+        sizes = [pc.binary_length(names) for names in (schemas, tables)]
+        sure = [pc.and_(pc.greater(size, 0), pc.less_equal(size, _SURE_NAME_BYTES)) for size in sizes]
+        for at in np.flatnonzero(~pc.and_(*sure).to_numpy(zero_copy_only=False)).tolist():
+            self.tables.target(schemas[at].as_py(), tables[at].as_py())
