@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.config.settings import load_settings
-from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Ledger
+from tidegate.control.limits import Limits
+from tidegate.control.rounds import Round
 from tidegate.errors import BadSetting
 from tidegate.executor.rows import ITEMS
 from tidegate.observe.status import Rate
@@ -54,7 +55,7 @@ def test_without_a_budget_all_that_is_due_lands_at_once() -> None:
     round_ = feed.plan(5.0, DAY)
     assert round_ is not None
     assert len(round_) == 100
-    assert feed.planner.budget_late_s == 0.0
+    assert feed.planner.budget.late_s == 0.0
 
 
 def test_the_largest_of_the_oldest_get_the_requests_and_the_rest_waits_its_turn() -> None:
@@ -65,7 +66,7 @@ def test_the_largest_of_the_oldest_get_the_requests_and_the_rest_waits_its_turn(
     assert sorted(tables(feed, first)) == list(range(81, 101)), "two seconds of the budget, three requests each"
     land(feed, first, 5.0)
     assert feed.plan(5.1, DAY) is None
-    assert feed.planner.budget_late_s > 0.0, "it says that the age bound does not hold"
+    assert feed.planner.budget.late_s > 0.0, "it says that the age bound does not hold"
     later = [feed.plan(5.1 + n, DAY) for n in range(1, 40)]
     landed = [table for round_ in later if round_ is not None for table in tables(feed, round_)]
     assert sorted(landed) == list(range(1, 81)), "all have their turn"
@@ -95,10 +96,10 @@ def test_a_retry_is_paid_for_too() -> None:
     round_ = feed.plan(5.0, DAY)
     assert round_ is not None
     feed.receive(round_, np.zeros(len(round_), np.bool_), 5.0, 0.1)
-    before = feed.planner._requests
+    before = feed.planner.budget.requests
     again = feed.plan(6.5, DAY)
     assert again is not None
-    assert feed.planner._requests < before + 30 * 1.5
+    assert feed.planner.budget.requests < before + 30 * 1.5
 
 
 @given(

@@ -179,9 +179,9 @@ def append(queues: Queues, model: dict[int, list[int]], pairs: list[tuple[int, i
 def take(queues: Queues, model: dict[int, list[int]], counts: list[tuple[int, int]]) -> None:
     fronts = [(n, model[n][:count]) for n, count in counts if model[n]]
     if fronts:
-        owner_at = [at for at, (_, front) in enumerate(fronts) for _ in front]
+        owners = [n for n, front in fronts for _ in front]
         slots = [slot for _, front in fronts for slot in front]
-        queues.remove_front(ints(n for n, _ in fronts), ints(slots), ints(owner_at))
+        queues.remove_front(ints(slots), ints(owners))
     for n, front in fronts:
         del model[n][: len(front)]
 

@@ -22,8 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tidegate.control.barrier import Key, Write
 from tidegate.control.checkpoint import NOTHING_PENDING
-from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Ddl, Ledger
+from tidegate.control.limits import Limits
+from tidegate.control.rounds import Round
 from tidegate.executor.rows import ITEMS
 from tidegate.format.ddl import events as ddl
 from tidegate.format.ddl import scope as ddl_scope

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Accepted, Durable, Ledger
+from tidegate.control.limits import Limits
+from tidegate.control.rounds import Round
 from tidegate.control.spool import ITEM_BYTES
 from tidegate.errors import BadEvents, BrokenInvariant
 from tidegate.executor.rows import ITEMS

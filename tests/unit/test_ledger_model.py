@@ -22,8 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Numbers
-from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Ledger, Move
+from tidegate.control.limits import Limits
+from tidegate.control.rounds import Round
 from tidegate.control.spool import ITEM_BYTES
 from tidegate.executor.rows import ITEMS
 
@@ -234,7 +235,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert not model.moving.keys() & self._read_now()
         pinned = {segment for segment, _ in model.moving.values()}
         assert {item.key for item in model.pending() if model.places[item.key][0] in pinned} == model.moving.keys()
-        assert not self.ledger.planner._ready(np.unique(queues.items.dispatcher[move.slots]).astype(np.int64)).size
+        assert not self.ledger.planner.ready.among(np.unique(queues.items.dispatcher[move.slots]).astype(np.int64)).size
 
     @precondition(lambda self: self.move is not None)
     @rule(done=st.sampled_from([True, True, False]))

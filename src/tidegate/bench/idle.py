@@ -30,8 +30,8 @@ from tidegate.bench.harness.feed import Feed, say, session
 from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
 from tidegate.bench.harness.memory import pss_bytes
 from tidegate.config.settings import Settings, shape
-from tidegate.control.flush import Limits
 from tidegate.control.ledger import Ledger
+from tidegate.control.limits import Limits
 from tidegate.driver.journal import Head, Journal, Snapshot, table_rows
 from tidegate.errors import BadSetting
 from tidegate.events import tso

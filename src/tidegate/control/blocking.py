@@ -235,6 +235,22 @@ class Blocking:
             frozen = np.where(compared, np.minimum(frozen, key.ts), frozen)
         return frozen
 
+    def before_frozen(self, dispatcher: Numbers) -> NDArray[np.bool_]:
+        """Which of these hold something that may land."""
+        return self._holds_before(dispatcher, self.frozen_from(dispatcher))
+
+    def before_marker(self, dispatcher: Numbers) -> NDArray[np.bool_]:
+        """Which of these hold something that a marker stands behind."""
+        frozen = self.frozen_from(dispatcher)
+        return np.asarray((frozen != NOTHING_PENDING) & self._holds_before(dispatcher, frozen))
+
+    def _holds_before(self, dispatcher: Numbers, ts: Ints | int) -> NDArray[np.bool_]:
+        """Which of these have something in their queues below this commit-ts."""
+        head = self.queues.dispatchers.head[dispatcher]
+        found: NDArray[np.bool_] = head != END
+        found[found] = self.queues.items.first_ts[head[found]] < np.broadcast_to(ts, len(head))[found]
+        return found
+
     def touched(self, block: Block) -> Numbers:
         """The dispatchers that hold something and must drain for this DDL; looks at what is held, not at all known."""
         if block.wide is None:
@@ -317,12 +333,8 @@ class Blocking:
         return False
 
     def _undrained(self, dispatcher: Numbers, ts: int) -> NDArray[np.bool_]:
-        ds, items = self.queues.dispatchers, self.queues.items
-        head = ds.head[dispatcher]
-        before = np.zeros(len(dispatcher), np.bool_)
-        waiting = head != END
-        before[waiting] = items.first_ts[head[waiting]] < ts
-        undrained: NDArray[np.bool_] = before | (ds.flying[dispatcher] > 0)
+        undrained: NDArray[np.bool_] = self._holds_before(dispatcher, ts)
+        undrained |= self.queues.dispatchers.flying[dispatcher] > 0
         return undrained
 
     def _alone(self, block: Block) -> list[Write]:

@@ -48,10 +48,6 @@ class Columns:
         for name in self._dtypes:
             getattr(self, name)[rows] = 0
 
-    @property
-    def allocated_bytes(self) -> int:
-        return sum(getattr(self, name).nbytes for name in self._dtypes)
-
 
 class Texts:
     """A text for each number, "" where none was given: one Arrow array, and those given since it was made."""
@@ -195,6 +191,16 @@ def group_starts(sorted_values: Ints) -> Ints:
 def group_lasts(starts: Ints, count: int) -> Ints:
     """Positions where the runs that begin at `starts` end: `[0, 2]` of 3 values gives `[1, 2]`, none gives none."""
     return np.append(starts[1:], count)[: len(starts)] - 1
+
+
+def group_sizes(starts: Ints, count: int) -> Ints:
+    """How long the runs are that begin at `starts`: `[0, 2]` of 3 values gives `[2, 1]`."""
+    return np.diff(np.append(starts, count))
+
+
+def group_positions(sizes: Ints) -> Ints:
+    """The position of each value in its run: runs of `[2, 1]` values give `[0, 1, 0]`."""
+    return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def after_or_equal(ts: Ints, seq: Ints, mark_ts: Ints, mark_seq: Ints) -> NDArray[np.bool_]:

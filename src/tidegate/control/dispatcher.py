@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Columns, Ints, Keys, Numbers, Texts, group_lasts, group_starts, pack
+from tidegate.control.lanes import Lanes
 
 END = -1  # no next item
 
@@ -68,6 +69,10 @@ class Items(Columns):
         if len(slots):
             self._free.append(slots.copy())
 
+    def live(self) -> Numbers:
+        """The slots of all items that are not durable yet."""
+        return np.flatnonzero(self.first_ts[: self.size] != NOTHING_PENDING)
+
     def first_pending_ts(self) -> int:
         return int(self.first_ts[: self.size].min(initial=NOTHING_PENDING))
 
@@ -101,27 +106,6 @@ class Dispatchers(Columns):
     landed: Ints  # bytes of them
     used: NDArray[np.float64]  # when it last got a change
     wheeled: NDArray[np.bool_]  # it will be looked at whether its state is still needed
-
-
-class Lanes(Columns):
-    """`date` is a number like 20260131 (0 without date), `schema_version` the version whose schema file is settled.
-
-    `directory` is the version that stands in the lane's path: an older one than `version` where a schema file with the
-    same columns was there already.
-    """
-
-    _dtypes = {  # noqa: RUF012
-        "number": np.int64, "date": np.int64, "version": np.int64, "directory": np.int64, "schema_version": np.int64,
-        "busy": np.bool_, "owed": np.bool_, "look": np.bool_,
-    }  # fmt: skip
-    number: Ints
-    date: Ints
-    version: Ints
-    directory: Ints
-    schema_version: Ints
-    busy: NDArray[np.bool_]
-    look: NDArray[np.bool_]  # its state was given up: before its next file somebody must look what stands there
-    owed: NDArray[np.bool_]  # an old writer may still create its next files: it keeps its date until that is over
 
 
 @dataclass
@@ -298,12 +282,12 @@ class Queues:
         order = np.argsort(all_owners, kind="stable")
         return all_slots[order], all_owners[order]
 
-    def remove_front(self, dispatcher: Numbers, slots: Numbers, owner_at: Ints) -> None:
-        """Take the first items of each queue out; `slots` are grouped by `owner_at`, a position in `dispatcher`."""
+    def remove_front(self, slots: Numbers, dispatcher: Numbers) -> None:
+        """Take the first items of some queues out; those of one dispatcher stand together."""
         items, ds = self.items, self.dispatchers
-        starts = group_starts(owner_at)
+        starts = group_starts(dispatcher)
         ends = group_lasts(starts, len(slots))
-        owners = dispatcher[owner_at[starts]]
+        owners = dispatcher[starts]
         head = items.next[slots[ends]]
         ds.head[owners] = head
         ds.tail[owners[head == END]] = END

@@ -23,16 +23,18 @@ from tidegate.control.blocking import WRITING, Block, Blocking
 from tidegate.control.checkpoint import NOTHING_PENDING, Progress
 from tidegate.control.columns import Ints, Numbers, after_or_equal, group_lasts, group_starts
 from tidegate.control.dispatcher import Queues
-from tidegate.control.flush import Limits, Place, Planner, Round
+from tidegate.control.limits import Limits
+from tidegate.control.planner import Planner
+from tidegate.control.rounds import Round
 from tidegate.control.spool import Spool
+from tidegate.control.versions import NOWHERE, Found, redirected, renumbered
 from tidegate.errors import BadEvents, BrokenInvariant
 from tidegate.format.ddl.events import DdlEvent
-from tidegate.format.tables import SETTLED, WRITE
+from tidegate.format.tables import SETTLED
 
 _MOVE_BYTES = 256 << 20
 _NEARLY_EMPTY = 0.5  # a segment of which at most this share is still held
 _WORTH_MOVING = 1 / 64  # of the spool, freed by one move
-_NOWHERE: Mapping[int, tuple[int, int]] = {}
 
 
 class Ddl(NamedTuple):
@@ -121,15 +123,14 @@ class Ledger:
     def only_frozen(self) -> bool:
         """All that is left waits for DDLs, and these for changes that have not come yet."""
         waiting = bool(self.blocking.blocks) and not self.blocking.writing
-        return waiting and self.in_flight == 0 and self.planner.nothing_open()
+        return waiting and self.in_flight == 0 and self.planner.ready.none()
 
     @property
     def misses_changes(self) -> bool:
         """The first DDL lacks changes that have not come, and nothing but what is failing could free the spool."""
         if self.progress.resolved_ts >= self.blocking.unfinished_ts - 1 or not self.blocking.blocks:
             return False
-        failing = sum(len(round_.slots) for round_ in self.planner.retrying)
-        return self.in_flight == failing and self.planner.nothing_open()
+        return self.in_flight == self.planner.retries.waiting_items and self.planner.ready.none()
 
     @property
     def held_tables(self) -> set[int]:
@@ -176,13 +177,13 @@ class Ledger:
         self._mark_accepted(slots, grouped)
         owners = grouped[group_starts(grouped)]
         self.use(owners, now)
-        self.planner.activated(self.queues.append(slots, grouped), now)
-        self.planner.grown(owners)
+        self.planner.due.activated(self.queues.append(slots, grouped), now)
+        self.planner.due.grown(owners)
         if self.blocking.blocks:
             for block in blocks:
                 self.use(block.members, now)
             touched = [self.blocking.notice(block) for block in blocks]
-            self.planner.drain(np.unique(np.concatenate([owners, *touched])))
+            self.planner.due.drain(np.unique(np.concatenate([owners, *touched])))
         self.progress.accepted(batch, len(slots) + len(blocks), end, resolved_ts)
         self.accepted_items += len(slots) + int(empty.sum())
         self.durable_items += int(empty.sum())
@@ -360,7 +361,7 @@ class Ledger:
         landed: NDArray[np.bool_],
         now: float,
         seconds: float,
-        elsewhere: Mapping[int, tuple[int, int]] = _NOWHERE,
+        elsewhere: Mapping[int, Found] = NOWHERE,
         hung: NDArray[np.bool_] | None = None,
     ) -> Durable:
         """A round has answered: what landed is durable; what did not is planned again, what hung apart.
@@ -383,62 +384,28 @@ class Ledger:
         owners = round_.dispatcher[landed]
         np.add.at(self.queues.dispatchers.files, owners, 1)
         np.add.at(self.queues.dispatchers.landed, owners, round_.bytes[landed])
-        moved, dropped = self._settle(round_, elsewhere, now)
-        self.planner.settle_owed(round_, landed)
-        durable = self._durable(round_.slots[np.repeat(landed, np.diff(round_.bounds))], now)
-        self._durable(round_.slots[np.repeat(dropped, np.diff(round_.bounds))], now, durable)
+        moved, dropped = self._redirect(round_, elsewhere, now)
         failed = ~landed & ~dropped & ~moved
-        done = ~np.isin(round_.lane, np.unique(round_.lane[failed | moved]))
-        self.planner.landed(
-            round_.lane[done], np.unique(round_.dispatcher[done]), int(round_.bytes[landed | dropped].sum())
-        )
+        over = ~np.isin(round_.lane, np.unique(round_.lane[failed | moved]))
+        self.planner.landed(round_, landed, over)
+        durable = self._durable(round_.items_of(landed), now)
+        self._durable(round_.items_of(dropped), now, durable)
         if failed.any():
-            self.planner.failed(round_, failed, np.zeros(len(round_), np.bool_) if hung is None else hung, now)
+            self.planner.retries.failed(round_, failed, np.zeros(len(round_), np.bool_) if hung is None else hung, now)
         durable.withdrawn.extend(round_.plan[moved | dropped].tolist())
         durable.dropped.extend(self.queues.name(owner) for owner in np.unique(round_.dispatcher[dropped]).tolist())
-        self._measure(int(round_.bytes[landed].sum()), int(landed.sum()), seconds)
+        self.planner.pace.measure(int(round_.bytes[landed].sum()), int(landed.sum()), seconds)
         return durable
 
-    def _settle(
-        self, round_: Round, elsewhere: Mapping[int, tuple[int, int]], now: float
+    def _redirect(
+        self, round_: Round, elsewhere: Mapping[int, Found], now: float
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """TiCDC's rule for a table whose schema file stands under another version; files planned again, and dropped.
-
-        Under an older version: the files go to its directory. Under a newer one: all this was delivered before that one
-        was written, so it is dropped. But what this changefeed wrote for a namesake says nothing of the kind. Under its
-        own version: another writer has put files there, or we did before its state was given up, and ours go behind.
-        """
-        places: dict[int, Place] = {}
-        dropped: list[int] = []
-        starts = group_starts(round_.lane)
-        firsts = starts[np.isin(round_.lane[starts], list(elsewhere))]
-        others = [first for first in firsts.tolist() if elsewhere[int(round_.lane[first])][0] != round_.version[first]]
-        namesakes = self.queues.namesakes(round_.dispatcher[others]) if others else {}
-        for lane, first in zip(round_.lane[firsts].tolist(), firsts.tolist(), strict=True):
-            (version, number), own = elsewhere[lane], int(round_.version[first])
-            if version == own:
-                places[lane] = Place(own, number, SETTLED)
-                continue
-            owner = int(round_.dispatcher[first])
-            ours, shared = self._written_for_namesakes(owner, namesakes[owner], version)
-            if version > own and not ours:
-                dropped.append(lane)
-                self.queues.lanes.number[lane] = round_.number[first] - 1
-            elif version < own and not shared:
-                places[lane] = Place(version, number, SETTLED)
-            else:
-                places[lane] = Place(int(round_.directory[first]), int(round_.number[first]) - 1, WRITE)
-        self.planner.renumber(round_, places, now)
-        return np.isin(round_.lane, list(places)), np.isin(round_.lane, dropped)
-
-    def _written_for_namesakes(self, dispatcher: int, others: Numbers, version: int) -> tuple[bool, bool]:
-        """Whether this version stands there for a namesake, and whether files would mix with that one's."""
-        ds, lanes = self.queues.dispatchers, self.queues.lanes
-        others = others[ds.lane[others] != ds.lane[dispatcher]]
-        lane = ds.lane[others]
-        known = (lanes.directory[lane] == version) | (lanes.schema_version[lane] == version)
-        whole = ds.table_id[others] == ds.logical_id[others]
-        return bool(known.any()), bool((known & whole).any())
+        """The files that are planned again in another directory, and those that are dropped."""
+        found = redirected(self.queues, round_, elsewhere)
+        if found.destinations:
+            again = renumbered(self.queues, round_, found.destinations, self.planner.numbering)
+            self.planner.retries.add(again, now)
+        return np.isin(round_.lane, list(found.destinations)), np.isin(round_.lane, found.dropped)
 
     def _durable(self, slots: Numbers, now: float, before: Durable | None = None) -> Durable:
         """These items are durable; with `before`, they only free what they held and count for nothing else."""
@@ -467,11 +434,11 @@ class Ledger:
         spool, items = self.spool, self.queues.items
         if self._moving or not spool.under_pressure():
             return None
-        live = np.flatnonzero(items.first_ts[: items.size] != NOTHING_PENDING)
+        live = items.live()
         most = min(_MOVE_BYTES, spool.max_bytes // 16)
         live = live[np.isin(items.segment[live], spool.emptiest(spool.excess(), _NEARLY_EMPTY, most))]
         owners = items.dispatcher[live].astype(np.int64)
-        fixed = items.reading[live] | ~np.isin(owners, self.planner.stuck(np.unique(owners)))
+        fixed = items.reading[live] | ~np.isin(owners, self.planner.ready.stuck(np.unique(owners)))
         live = live[~np.isin(items.segment[live], np.unique(items.segment[live[fixed]]))]
         # Whole segments only, for one of which something is left is not freed; those that hold least come first.
         held = np.bincount(items.segment[live], items.length[live])
@@ -539,18 +506,10 @@ class Ledger:
                 self._wheel.append((now + self.limits.state_ttl_s, numbers[~idle]))
         return gone
 
-    def _measure(self, landed_bytes: int, files: int, seconds: float) -> None:
-        """Learn the speed of landing from rounds large enough to tell."""
-        planner, seconds = self.planner, max(seconds, 1e-3)
-        if landed_bytes > 16 << 20:
-            planner.bytes_per_s += 0.3 * (landed_bytes / seconds - planner.bytes_per_s)
-        if files >= 50:
-            planner.files_per_s += 0.3 * (files / seconds - planner.files_per_s)
-
     def top(self, by: str, k: int, now: float) -> list[TableLine]:
         """The k tables with the most of what is asked for: one of `TOP`. Costs a look at the columns, so ask rarely."""
         ds, items = self.queues.dispatchers, self.queues.items
-        live = np.flatnonzero(items.first_ts[: items.size] != NOTHING_PENDING)
+        live = items.live()
         waiting, at = np.unique(items.dispatcher[live], return_inverse=True)
         oldest = np.full(len(waiting), now)
         np.minimum.at(oldest, at, items.accepted[live])
@@ -589,7 +548,7 @@ class Ledger:
         """A DDL's schema files stand: it is over, and what stood behind its markers goes on."""
         over = self.blocking.written(write)
         for block in over:
-            self.planner.released(self.blocking.touched(block))
+            self.planner.due.released(self.blocking.touched(block))
             self.progress.durable(np.array([block.batch]))
         return over
 

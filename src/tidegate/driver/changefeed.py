@@ -27,10 +27,12 @@ from tidegate.clock import Clock
 from tidegate.config.settings import Settings, shape
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Block
-from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import TOP, Durable, Ledger, Move, TableLine
-from tidegate.control.retry import pause_s
+from tidegate.control.limits import Limits
+from tidegate.control.retries import pause_s
+from tidegate.control.rounds import Round
 from tidegate.control.spool import TIERS
+from tidegate.control.versions import Found
 from tidegate.driver.journal import (
     FencedOff,
     Head,
@@ -822,7 +824,7 @@ class Changefeed:
                 waiting=self._waiting,
                 requests_per_s=(rate := self._rate.per_s(self.clock.steady())),
                 requests_usd_per_day=rate * 86_400 * USD_PER_REQUEST,
-                put_budget_late_s=ledger.planner.budget_late_s,
+                put_budget_late_s=ledger.planner.budget.late_s,
                 ddls={block.event.query: self._waits_for(block) for block in ledger.blocking.blocks.values()},
                 error=str(self._error) if self._error is not None else None,
             )
@@ -858,7 +860,7 @@ class Changefeed:
     def _measure(self) -> None:
         with self._lock:
             ledger = self.ledger
-            waiting = sum(len(round_.slots) for round_ in ledger.planner.retrying)
+            waiting = ledger.planner.retries.waiting_items
             gauges: dict[str, float] = {
                 **{f"spool_{tier}_bytes": ledger.spool.tier_bytes[i] for i, tier in enumerate(TIERS)},
                 "spool_segment_count": ledger.spool.segment_count,
@@ -915,11 +917,11 @@ def _first_in_directory(round_: Round) -> NDArray[np.bool_]:
     return found
 
 
-def _elsewhere(round_: Round, receipts: pa.Table) -> dict[int, tuple[int, int]]:
+def _elsewhere(round_: Round, receipts: pa.Table) -> dict[int, Found]:
     """By lane, the other version whose schema file has the same columns, and its last data file."""
     found = _is(receipts, ELSEWHERE)
     versions, numbers = receipts["found_version"].to_pylist(), receipts["found_number"].to_pylist()
-    return {int(round_.lane[i]): (versions[i], numbers[i]) for i in np.flatnonzero(found).tolist()}
+    return {int(round_.lane[i]): Found(versions[i], numbers[i]) for i in np.flatnonzero(found).tolist()}
 
 
 def held_file(settings: Settings) -> str:

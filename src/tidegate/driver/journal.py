@@ -30,8 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.control.columns import Ints, pack
-from tidegate.control.flush import Round
 from tidegate.control.ledger import Ledger
+from tidegate.control.rounds import Round
 from tidegate.errors import LandingError, StoreUnavailable, TidegateError
 from tidegate.format import layout as paths
 from tidegate.format.layout import RESERVED_PREFIX
@@ -269,7 +269,7 @@ def file_rows(
     last = round_.slots[round_.bounds[1:] - 1]
     sizes = round_.bytes + header_bytes
     # These numbers may be taken, by another writer or by us before state was given up: what stands there is not this.
-    unsure = (round_.schema == LOOK) | ((round_.schema == CHECK) & ledger.planner.foreign)
+    unsure = (round_.schema == LOOK) | ((round_.schema == CHECK) & ledger.queues.lanes.foreign)
     if unsure.any():
         sizes = np.where(np.isin(round_.lane, round_.lane[unsure]), _NO_SIZE, sizes)
     columns = [

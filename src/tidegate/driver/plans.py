@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from tidegate.config.settings import Settings
 from tidegate.control.columns import Ints
-from tidegate.control.flush import Round
 from tidegate.control.ledger import Ddl, Ledger
+from tidegate.control.rounds import Round
 from tidegate.driver.journal import date_of, file_rows
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.executor.land import LandJob

@@ -147,23 +147,23 @@ def floor_of(ledger: Ledger) -> Floor | None:
 
 def restore(ledger: Ledger, found: Recovered) -> None:
     """Bring dispatchers and lanes back to where the journal saw them."""
-    ledger.queues.dropped = found.dropped
+    queues = ledger.queues
+    queues.dropped = found.dropped
     if found.tables:
         _restore_tables(ledger, pa.concat_tables([_as_tables(table) for table in found.tables]))
     ledger.progress.checkpoint_ts = found.checkpoint_ts
     ledger.progress.resolved_ts = found.checkpoint_ts
     ledger.progress.position = found.position
-    ledger.planner.continue_plans(found.next_plan)
-    ledger.planner.foreign = found.foreign
-    queues = ledger.queues
-    ledger.planner.newest_date = int(queues.lanes.date[: queues.lanes.size].max(initial=0))
+    ledger.planner.numbering.continue_plans(found.next_plan)
+    queues.lanes.foreign = found.foreign
+    queues.lanes.newest_date = int(queues.lanes.date[: queues.lanes.size].max(initial=0))
     if found.orphans.num_rows:
         ids = (found.orphans[name].to_numpy().astype(np.int64) for name in ("table_id", "span"))
         owners = queues.find(*ids)  # where dispatchers share a lane, only the first of them may be known by now
         for owner, file in zip(owners.tolist(), found.orphans.to_pylist(), strict=True):
             if owner >= 0:
                 end = (file["last_ts"], file["last_seq"])
-                ledger.planner.owe(int(queues.dispatchers.lane[owner]), file["number"], end)
+                queues.lanes.owe(int(queues.dispatchers.lane[owner]), file["number"], end)
     if found.surpassed:  # its files go behind what the other writer left
         queues.lanes.schema_version[:] = 0
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tidegate.control.flush import Round
 from tidegate.control.ledger import Durable
+from tidegate.control.rounds import Round
 from tidegate.spark.query import Handle
 
 

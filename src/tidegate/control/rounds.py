@@ -1,0 +1,117 @@
+"""Rounds: files that are landed together by one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegate.control.columns import Ints, Numbers, group_starts
+from tidegate.control.cut import Cut
+from tidegate.control.dispatcher import Queues
+from tidegate.errors import BrokenInvariant
+
+_BY_FILE = ("plan", "dispatcher", "lane", "number", "version", "directory", "date", "bytes", "reason", "schema")
+
+
+@dataclass(frozen=True)
+class Round:
+    """Files to land together. `slots` lists the items of all files, file i has `slots[bounds[i]:bounds[i + 1]]`.
+
+    Files of one lane are consecutive, in order, and share version and date.
+    """
+
+    id: int
+    plan: Ints  # a number for each file that stays the same when it is tried again
+    slots: Numbers
+    bounds: Ints
+    dispatcher: Numbers
+    lane: Numbers
+    number: Ints
+    version: Ints
+    directory: Ints  # the version in the path
+    date: Ints
+    bytes: Ints
+    reason: NDArray[np.str_]
+    schema: NDArray[np.int8]  # what is to be done about the schema file first
+    attempt: int = 0
+    fresh: bool = True  # its files have never been put on record
+    suspect: bool = False  # its lanes hung before
+
+    def __len__(self) -> int:
+        return len(self.lane)
+
+    def again(self, keep: NDArray[np.bool_], round_id: int) -> Round:
+        """The same round with only the files kept, under another id and as one more attempt."""
+        counts = np.diff(self.bounds)
+        columns: dict[str, Any] = {name: getattr(self, name)[keep] for name in _BY_FILE}
+        columns["reason"] = np.full(int(keep.sum()), "error")
+        return replace(
+            self,
+            id=round_id,
+            slots=self.slots[np.repeat(keep, counts)],
+            bounds=np.concatenate(([0], np.cumsum(counts[keep]))),
+            attempt=self.attempt + 1,
+            fresh=False,
+            suspect=False,
+            **columns,
+        )
+
+    def items_of(self, files: NDArray[np.bool_]) -> Numbers:
+        """The slots of the items in these files."""
+        return self.slots[np.repeat(files, np.diff(self.bounds))]
+
+
+def joined(rounds: list[Round], round_id: int) -> Round:
+    """Rounds of different lanes as one."""
+    names = ("slots", *_BY_FILE)
+    columns: dict[str, Any] = {name: np.concatenate([getattr(round_, name) for round_ in rounds]) for name in names}
+    counts = np.concatenate([np.diff(round_.bounds) for round_ in rounds])
+    return replace(rounds[0], id=round_id, bounds=np.append(0, np.cumsum(counts)), **columns)
+
+
+@dataclass
+class Numbering:
+    """The numbers of rounds and of planned files, each given once."""
+
+    _rounds: int = 0
+    _plans: int = 0
+
+    def round_id(self) -> int:
+        self._rounds += 1
+        return self._rounds
+
+    def plans(self, count: int) -> Ints:
+        self._plans += count
+        return np.arange(self._plans - count, self._plans)
+
+    def continue_plans(self, number: int) -> None:
+        """Plan numbers below this are taken: an earlier run's plans may still be told apart by them."""
+        self._plans = max(self._plans, number)
+
+
+def number_files(queues: Queues, cut: Cut, reason: str, date: int, numbering: Numbering) -> Round:
+    """Give the files their lane, date and numbers, and mark the lanes busy."""
+    items, lanes = queues.items, queues.lanes
+    starts = group_starts(cut.file_of)
+    owners, version = cut.dispatcher[starts], items.version[cut.slots[starts]]
+    lane = queues.dispatchers.lane[owners].astype(np.int64)
+    if (back := version < lanes.version[lane]).any():
+        name = queues.name(int(owners[back][0]))
+        raise BrokenInvariant(f"{name}: version {version[back][0]} would land after a newer one")
+    numbered, heads = lanes.begin(lane, version, date), group_starts(lane)
+    queues.begin_versions(owners[heads], version[heads])
+    return Round(
+        id=numbering.round_id(),
+        plan=numbering.plans(len(lane)),
+        slots=cut.slots,
+        bounds=np.append(starts, len(cut.slots)),
+        dispatcher=owners,
+        lane=lane,
+        version=version,
+        bytes=np.add.reduceat(items.length[cut.slots], starts),
+        reason=np.full(len(lane), reason),
+        **numbered._asdict(),
+    )
