@@ -48,6 +48,13 @@ class WaitingLine(Generic[T]):
         """Take the first out."""
         return heapq.heappop(self._heap)[2]
 
+    def take_due(self, now: float) -> list[T]:
+        """Take out all whose moment has come."""
+        found: list[T] = []
+        while self.first_due(now) is not None:
+            found.append(self.take())
+        return found
+
     def shorten_pauses(self, now: float) -> None:
         """Closing waits out no long pause."""
         latest = now + self.closing_pause_s

@@ -31,6 +31,7 @@ from tidegate.control.ledger import TOP, Durable, Ledger, Move, TableLine
 from tidegate.control.limits import Limits
 from tidegate.control.retries import pause_s
 from tidegate.control.rounds import Round
+from tidegate.control.schema_writes import SchemaWrites
 from tidegate.control.spool import TIERS
 from tidegate.control.versions import Found
 from tidegate.driver.journal import (
@@ -45,7 +46,7 @@ from tidegate.driver.journal import (
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.recovery import Recovered, floor_of, open_journal, restore
 from tidegate.driver.retention import Retention
-from tidegate.driver.schemas import SchemaWrites, read_ddls, refuse_unknown_layouts, schema_plans
+from tidegate.driver.schemas import read_ddls, refuse_unknown_layouts, schema_plans
 from tidegate.errors import (
     BadEvents,
     BadSetting,
@@ -471,7 +472,9 @@ class Changefeed:
         """Schema files of DDLs first: what waits behind them waits for nothing else."""
         now = self.clock.steady()
         self._collect_writes(now)
-        if writes := self._writes.due(now, self.ledger.planner.closing):
+        if self.ledger.planner.closing:
+            self._writes.shorten_pauses(now)
+        if writes := self._writes.take_due(now):
             return partial(self._write_schemas, writes)
         round_ = self._next_round()
         if round_ is not None:

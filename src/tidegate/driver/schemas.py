@@ -1,13 +1,8 @@
-"""The driver's part in DDLs: what comes in items becomes events, what the ledger wants written becomes land jobs.
-
-A DDL's schema files are written by a land task like data files, together with those of other DDLs that are due. What
-failed and may pass is tried again after a pause; DDLs of other tables go on meanwhile.
-"""
+"""The driver's part in DDLs: what comes in items becomes events, what the ledger wants written becomes land jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -16,17 +11,12 @@ import pyarrow.compute as pc
 from tidegate.config.settings import Settings
 from tidegate.control.barrier import Key, Write
 from tidegate.control.ledger import Ddl
-from tidegate.control.retries import pause_s
 from tidegate.driver.plans import PlanBook
 from tidegate.errors import BadEvents
 from tidegate.events import DDL
 from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.ddl.files import schema_files
 from tidegate.format.ddl.filter import DdlRules
-
-_CLOSING_PAUSE_S = 0.5
-_MOST_AT_ONCE = 100
-_NEVER = float("inf")
 
 
 def read_ddls(items: pa.Table, settings: Settings) -> tuple[list[Ddl], int]:
@@ -51,33 +41,6 @@ def refuse_unknown_layouts(ddls: Iterable[Ddl], known: Mapping[int, str]) -> Non
                 f"the DDL of commit-ts {ddl.key.ts} gives {missing[0].schema}.{missing[0].table} the layout "
                 f"{missing[0].layout}, which no layout row defines; a source sends it in the same or an earlier batch"
             )
-
-
-@dataclass
-class SchemaWrites:
-    """The writes that wait: each with the moment from which on it may be tried."""
-
-    _waiting: dict[Write, float] = field(default_factory=dict)
-    _tries: dict[Write, int] = field(default_factory=dict)
-
-    def add(self, writes: Iterable[Write], now: float) -> None:
-        self._waiting.update(dict.fromkeys(writes, now))
-
-    def due(self, now: float, closing: bool) -> list[Write]:
-        """Those to be tried now; they are taken out. Closing waits out no long pause."""
-        most = now + _CLOSING_PAUSE_S if closing else _NEVER
-        self._waiting = {write: min(at, most) for write, at in self._waiting.items()}
-        found = sorted(write for write, at in self._waiting.items() if at <= now)[:_MOST_AT_ONCE]
-        for write in found:
-            del self._waiting[write]
-        return found
-
-    def failed(self, write: Write, now: float) -> None:
-        tries = self._tries[write] = self._tries.get(write, 0) + 1
-        self._waiting[write] = now + pause_s(tries - 1, write.key.ts)
-
-    def done(self, write: Write) -> None:
-        self._tries.pop(write, None)
 
 
 def schema_plans(
