@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tidegate.control.barrier import Key, Write
-from tidegate.control.blocking import DRAINING, HELD, WRITING, Block, Blocking, Trigger
+from tidegate.control.blocking import DRAINING, HELD, WRITING, Block, Blocking, Ddl, Trigger
 from tidegate.control.dispatcher import Queues
-from tidegate.control.ledger import Ddl, Ledger
+from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
 from tidegate.errors import BadEvents, BrokenInvariant
@@ -167,7 +167,7 @@ def test_each_scope_has_its_markers_its_rule_and_its_writer(
     event: DdlEvent, spans: int, blocking: bool, members: set[tuple[int, int]], writer: int
 ) -> None:
     held = Blocking(Queues(), spans)
-    block = held.arrive(Key(10, 0), 7, event, 1, 0.0)
+    block = held.arrive(Ddl(Key(10, 0), 7, event), 1, 0.0)
     assert block is not None
     ds = held.queues.dispatchers
     ids = zip(ds.table_id[block.members].tolist(), ds.span[block.members].tolist(), strict=True)

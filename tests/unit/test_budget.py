@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,6 +14,7 @@ from tidegate.config.settings import load_settings
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
+from tidegate.control.top import top_tables
 from tidegate.errors import BadSetting
 from tidegate.executor.rows import ITEMS
 from tidegate.observe.status import Rate
@@ -151,8 +154,12 @@ def test_first_tables_are_listed_by_lag_small_files_and_bytes() -> None:
     land(feed, round_, 5.0)
     accept(feed, 2, {2: 10}, now=6.0)
     accept(feed, 3, {3: 10, 1: 10}, now=8.0)
-    assert [(line.table, line.lag_s) for line in feed.top("lag", 2, 9.0)] == [("shop.t2", 3.0), ("shop.t1", 1.0)]
-    assert [line.table for line in feed.top("small-files", 2, 9.0)] == ["shop.t2", "shop.t1"]
-    assert [(line.table, line.landed_bytes) for line in feed.top("bytes", 1, 9.0)] == [("shop.t3", 900)]
-    assert [line.waiting_bytes for line in feed.top("bytes", 3, 9.0)] == [10, 10, 10]
-    assert feed.top("lag", 0, 9.0) == []
+    top = partial(top_tables, feed.queues)
+    assert [(line.table, line.lag_s) for line in top("lag", 2, 9.0)] == [
+        ("shop.t2", 3.0),
+        ("shop.t1", 1.0),
+    ]
+    assert [line.table for line in top("small-files", 2, 9.0)] == ["shop.t2", "shop.t1"]
+    assert [(line.table, line.landed_bytes) for line in top("bytes", 1, 9.0)] == [("shop.t3", 900)]
+    assert [line.waiting_bytes for line in top("bytes", 3, 9.0)] == [10, 10, 10]
+    assert top("lag", 0, 9.0) == []

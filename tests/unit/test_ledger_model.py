@@ -22,7 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Numbers
-from tidegate.control.ledger import Ledger, Move
+from tidegate.control.compaction import Copy, Move
+from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
 from tidegate.control.spool import ITEM_BYTES
@@ -248,7 +249,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if done:
             self.moves += 1
             copies = model.gather(f"move-{self.moves}")
-        freed = self.ledger.moved(self.move, [(segment, 1, offset) for segment, offset in copies.values()])
+        freed = self.ledger.moved(self.move, [Copy(segment, 1, offset) for segment, offset in copies.values()])
         stays = self._read_now()
         pending = {item.key for item in model.pending()}
         model.places |= {key: place for key, place in copies.items() if key in pending - stays}
@@ -362,9 +363,9 @@ class LedgerMachine(RuleBasedStateMachine):
         pending = model.pending()
         assert spool.held == model.occupied()
         assert spool.items == len(pending)
-        assert self.ledger.in_flight == len(model.planned)
+        assert self.ledger.accounts.in_flight == len(model.planned)
         assert self.ledger.queues.queued == len(pending) - len(model.planned)
-        assert self.ledger.durable_items == sum(map(len, model.landed.values()))
+        assert self.ledger.accounts.durable_items == sum(map(len, model.landed.values()))
         assert self.ledger.held_tables == model.held_tables
         gone = model.segment_bytes.keys() - model.pinned()
         assert sorted(model.freed) == sorted(gone), "freed exactly when nothing refers to it, once"

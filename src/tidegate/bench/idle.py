@@ -32,7 +32,7 @@ from tidegate.bench.harness.memory import pss_bytes
 from tidegate.config.settings import Settings, shape
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
-from tidegate.driver.journal import Head, Journal, Snapshot, table_rows
+from tidegate.driver.journal import Head, Journal, Snapshot
 from tidegate.errors import BadSetting
 from tidegate.events import tso
 from tidegate.sources.workload.params import Workload
@@ -165,7 +165,7 @@ def write_known(settings: Settings, known: int) -> None:
     layouts = {str(LAYOUT.fingerprint): LAYOUT.to_json()}
     head = Head(durable_ts, None, layouts, takeover=True, shape=shape(settings))
     journal.record(head)
-    journal.snapshot(lambda: Snapshot(table_rows(ledger), [], head))
+    journal.snapshot(lambda: Snapshot(ledger.export().tables, [], head))
 
 
 def known_tables(known: int, version: int, durable_ts: int) -> Ledger:

@@ -18,6 +18,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,14 @@ from tidegate.format.ddl.events import (
 _NO_PARTITIONS: Mapping[int, int] = {}
 
 HELD, DRAINING, WRITING = "held", "draining", "writing"
+
+
+class Ddl(NamedTuple):
+    """A DDL as it came: the event, and the table whose dispatcher received it."""
+
+    key: Key
+    receiver: int
+    event: DdlEvent
 
 
 @dataclass
@@ -124,8 +133,9 @@ class Blocking:
         """DDLs at or below the checkpoint are over for good, so they need not be remembered."""
         self._done = {key for key in self._done if key.ts > checkpoint_ts}
 
-    def arrive(self, key: Key, receiver: int, event: DdlEvent, batch: int, now: float) -> Block | None:
-        """A DDL has come to the dispatcher of table `receiver`; None if it is not for the sink or has come before."""
+    def arrive(self, ddl: Ddl, batch: int, now: float) -> Block | None:
+        """A DDL has come; None if it is not for the sink or has come before."""
+        key, receiver, event = ddl
         if self.knows(key):
             return None
         if not is_replicated(event.type):
@@ -266,8 +276,8 @@ class Blocking:
         block.affected = max(block.affected, len(touched))
         return touched
 
-    def cut_chunk(self, dispatcher: Numbers, first_ts: Ints, last_ts: Ints) -> tuple[int, int] | None:
-        """The position of a chunk that stands on both sides of a marker, which is an error, and the marker's T."""
+    def divided(self, dispatcher: Numbers, first_ts: Ints, last_ts: Ints) -> tuple[int, int] | None:
+        """The position of an item that stands on both sides of a marker, which is an error, and the marker's T."""
         all_ts = np.array([key.ts for key in self._order], np.int64)
         between = np.searchsorted(all_ts, last_ts, "right") > np.searchsorted(all_ts, first_ts, "right")
         for at in np.flatnonzero(between).tolist():
@@ -280,6 +290,15 @@ class Blocking:
         """The commit-ts of all markers of one dispatcher."""
         yield from (key.ts for key in self._markers.get(int(one[0]), ()))
         yield from (key.ts for key in self._wide if self._compared(self.blocks[key], one)[0])
+
+    def has_drained(self, key: Key, checkpoint_ts: int) -> bool:
+        """Whether all that this DDL touches have acknowledged its marker; a DDL that never came is an error."""
+        block = self.blocks.get(key)
+        if block is not None:
+            return block.stage == WRITING
+        if not self.knows(key) and key.ts > checkpoint_ts:
+            raise BrokenInvariant(f"no DDL of commit-ts {key.ts}, seq {key.seq} has come, so it cannot drain")
+        return True
 
     @property
     def writing(self) -> bool:

@@ -159,6 +159,12 @@ class Queues:
             self._add(numbers[first_at], table_id[first_at], span[first_at], logical_id[first_at])
         return numbers
 
+    def note_databases(self, dispatcher: Numbers, schema_id: Ints) -> None:
+        """The database of a table that comes for the first time; only DDLs move it to another."""
+        ds = self.dispatchers
+        unknown = ds.schema_id[dispatcher] == 0
+        ds.schema_id[dispatcher[unknown]] = schema_id[unknown]
+
     def known(self) -> Numbers:
         """Numbers of all dispatchers whose state is here."""
         return np.flatnonzero(self.dispatchers.table_id[: self.dispatchers.size] >= 0)

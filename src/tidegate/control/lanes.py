@@ -100,6 +100,10 @@ class Lanes(Columns):
             np.where(within == 0, np.repeat(schema, counts), SETTLED).astype(np.int8),
         )
 
+    def settle(self, lane: Numbers, version: Ints) -> None:
+        """The schema files of these versions stand where the lanes' files go."""
+        self.schema_version[lane] = version
+
     def release(self, lane: Numbers) -> None:
         """All files of these lanes landed, so the lanes are free."""
         self.busy[lane] = self.owed[lane] = False

@@ -131,6 +131,8 @@ class Planner:
     def landed(self, round_: Round, landed: NDArray[np.bool_], over: NDArray[np.bool_]) -> None:
         """These files landed; the lanes of those that are `over` are free, and what their queues hold may be due."""
         items, lanes = self.queues.items, self.queues.lanes
+        settled = round_.settles() & landed
+        lanes.settle(round_.lane[settled], round_.version[settled])
         for i in np.flatnonzero(landed & lanes.owing(round_.lane)).tolist():
             last = round_.slots[round_.bounds[i + 1] - 1]
             lanes.landed(

@@ -12,6 +12,7 @@ from tidegate.control.columns import Ints, Numbers, group_starts
 from tidegate.control.cut import Cut
 from tidegate.control.dispatcher import Queues
 from tidegate.errors import BrokenInvariant
+from tidegate.format.tables import SETTLED
 
 _BY_FILE = ("plan", "dispatcher", "lane", "number", "version", "directory", "date", "bytes", "reason", "schema")
 
@@ -62,6 +63,17 @@ class Round:
     def items_of(self, files: NDArray[np.bool_]) -> Numbers:
         """The slots of the items in these files."""
         return self.slots[np.repeat(files, np.diff(self.bounds))]
+
+    def settles(self) -> NDArray[np.bool_]:
+        """Which files settle the schema file of their lanes when they land."""
+        return np.asarray(self.schema != SETTLED)
+
+    def check_answer(self, landed: NDArray[np.bool_]) -> None:
+        """Files of a lane land one after the other, and each has a receipt."""
+        if len(landed) != len(self):
+            raise BrokenInvariant(f"round {self.id} has {len(self)} files but {len(landed)} receipts")
+        if (landed[1:] & ~landed[:-1] & (self.lane[1:] == self.lane[:-1])).any():
+            raise BrokenInvariant(f"round {self.id}: a file landed before an earlier one of its lane")
 
 
 def joined(rounds: list[Round], round_id: int) -> Round:

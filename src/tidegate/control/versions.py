@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidegate.control.admission import Batch
 from tidegate.control.columns import Numbers, group_sizes, group_starts
 from tidegate.control.dispatcher import Queues
 from tidegate.control.lanes import Destination
+from tidegate.control.planner import Planner
 from tidegate.control.rounds import Numbering, Round
 from tidegate.format.tables import SETTLED, WRITE
 
@@ -26,16 +29,20 @@ class Found(NamedTuple):
 NOWHERE: Mapping[int, Found] = {}
 
 
-@dataclass(frozen=True)
-class Redirected:
-    """What becomes of the lanes that found their schema file elsewhere: planned again there, or dropped."""
+def redirect(
+    planner: Planner, round_: Round, elsewhere: Mapping[int, Found], now: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Plan the files of these lanes again where they belong; returns which those are, and which are dropped."""
+    destinations, dropped = _destinations(planner.queues, round_, elsewhere)
+    if destinations:
+        planner.retries.add(_renumbered(planner.queues, round_, destinations, planner.numbering), now)
+    return np.isin(round_.lane, list(destinations)), np.isin(round_.lane, dropped)
 
-    destinations: Mapping[int, Destination]
-    dropped: list[int]
 
-
-def redirected(queues: Queues, round_: Round, elsewhere: Mapping[int, Found]) -> Redirected:
-    """TiCDC's rule for a table whose schema file stands under another version; files planned again, and dropped.
+def _destinations(
+    queues: Queues, round_: Round, elsewhere: Mapping[int, Found]
+) -> tuple[dict[int, Destination], list[int]]:
+    """TiCDC's rule for a table whose schema file stands under another version: where lanes go on, which are dropped.
 
     Under an older version: the files go to its directory. Under a newer one: all this was delivered before that one
     was written, so it is dropped. But what this changefeed wrote for a namesake says nothing of the kind. Under its
@@ -61,7 +68,7 @@ def redirected(queues: Queues, round_: Round, elsewhere: Mapping[int, Found]) ->
             destinations[lane] = Destination(version, number, SETTLED)
         else:
             destinations[lane] = Destination(int(round_.directory[first]), int(round_.number[first]) - 1, WRITE)
-    return Redirected(destinations, dropped)
+    return destinations, dropped
 
 
 def _written_for_namesakes(queues: Queues, dispatcher: int, others: Numbers, version: int) -> tuple[bool, bool]:
@@ -74,7 +81,7 @@ def _written_for_namesakes(queues: Queues, dispatcher: int, others: Numbers, ver
     return bool(known.any()), bool((known & whole).any())
 
 
-def renumbered(queues: Queues, round_: Round, destinations: Mapping[int, Destination], numbering: Numbering) -> Round:
+def _renumbered(queues: Queues, round_: Round, destinations: Mapping[int, Destination], numbering: Numbering) -> Round:
     """Nothing of these lanes' files exists yet: the same files again, each behind what stands at its place."""
     keep: NDArray[np.bool_] = np.isin(round_.lane, list(destinations))
     lane = round_.lane[keep]
@@ -86,3 +93,15 @@ def renumbered(queues: Queues, round_: Round, destinations: Mapping[int, Destina
     again = round_.again(keep, numbering.round_id())
     plan, reason = numbering.plans(len(lane)), round_.reason[keep]
     return replace(again, plan=plan, reason=reason, fresh=True, **numbered._asdict())
+
+
+def rename(batch: Batch, queues: Queues) -> None:
+    """A version that is new to its table brings the name under which it lands."""
+    ds = queues.dispatchers
+    changed = np.flatnonzero(batch.version != ds.version[batch.dispatcher])
+    if not len(changed):
+        return
+    at, owners, version = batch.at[changed], batch.dispatcher[changed], batch.version[changed]
+    schemas, tables = (batch.items[name].combine_chunks().take(pa.array(at)) for name in ("schema_name", "table_name"))
+    queues.rename_from(version, owners, schemas, tables, batch.ints("logical_table_id")[changed])
+    ds.version[owners] = version

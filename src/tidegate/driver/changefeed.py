@@ -27,21 +27,21 @@ from tidegate.clock import Clock
 from tidegate.config.settings import Settings, shape
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Block
-from tidegate.control.ledger import TOP, Durable, Ledger, Move, TableLine
+from tidegate.control.compaction import Copy, Move
+from tidegate.control.ledger import Durable, Ledger
 from tidegate.control.limits import Limits
 from tidegate.control.retries import pause_s
 from tidegate.control.rounds import Round
 from tidegate.control.schema_writes import SchemaWrites
 from tidegate.control.spool import TIERS
+from tidegate.control.top import TOP, TableLine, top_tables
 from tidegate.control.versions import Found
 from tidegate.driver.journal import (
     FencedOff,
     Head,
     Snapshot,
     data_key,
-    dropped_keys,
     has_journal,
-    table_rows,
 )
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.recovery import Recovered, floor_of, open_journal, restore
@@ -156,8 +156,7 @@ class Changefeed:
         shared_lanes = not s.partition_separator and not s.table_id_as_path
         self.ledger = Ledger(limits, shared_lanes, self._agreed_spans(found))
         _ = self.ledger.blocking.trigger_number  # made now: among a million tables it would take a moment
-        restore(self.ledger, found)
-        self.ledger.use(self.ledger.queues.known(), self.clock.steady())
+        restore(self.ledger, found, self.clock.steady())
         if found.tables and bool(found.spans) != s.across_nodes:  # files are named otherwise now, and count from 1
             self.ledger.queues.lanes.number[:] = 0
         found.tables.clear()
@@ -594,7 +593,7 @@ class Changefeed:
             self._next_move = self.clock.steady() + _MOVE_PAUSE_S
             self._delete([str(path) for path in self.spool.of_batch(name.split("-")[0])])
         with self._changed:
-            freed = self.ledger.moved(move, copied)
+            freed = self.ledger.moved(move, [Copy(*each) for each in copied])
             self._changed.notify_all()
         self._delete(freed)
         self.metrics.inc("spool_moved_bytes_total", sum(length for _, _, length in slices) if copied else 0)
@@ -726,7 +725,8 @@ class Changefeed:
         with self._lock:
             planned = [self.book.files(round_) for round_ in self._unrecorded.values()]
             head = replace(self._head(), layouts={str(key): text for key, text in self.layouts.items()})
-            return Snapshot(table_rows(self.ledger), planned, head, dropped_keys(self.ledger))
+            tables, dropped = self.ledger.export()
+            return Snapshot(tables, planned, head, dropped)
 
     def _measure_loop(self) -> None:
         """Gauges go on while the scribe waits for the store: the lag is what an outage is seen by."""
@@ -820,7 +820,7 @@ class Changefeed:
                 lag_s=self._lag(),
                 active_tables=ledger.queues.active,
                 queued_items=ledger.queues.queued,
-                in_flight_items=ledger.in_flight,
+                in_flight_items=ledger.accounts.in_flight,
                 duplicates=totals.duplicates,
                 retrying={ledger.queues.name(owner): error for owner, error in islice(self._failures.items(), NAMED)},
                 retrying_tables=len(self._failures),
@@ -837,7 +837,7 @@ class Changefeed:
         if by not in TOP:
             raise BadSetting(f"tables are listed by one of {', '.join(TOP)}, not by {by!r}")
         with self._lock:
-            return self.ledger.top(by, k, self.clock.steady())
+            return top_tables(self.ledger.queues, by, k, self.clock.steady())
 
     def _waits_for(self, block: Block) -> str:
         if block.key in self._ddl_failures:
@@ -870,7 +870,7 @@ class Changefeed:
                 "spool_items": ledger.spool.items,
                 "active_tables": ledger.queues.active,
                 "writer_input_len": ledger.queues.queued,
-                "in_flight_len": ledger.in_flight - waiting,
+                "in_flight_len": ledger.accounts.in_flight - waiting,
                 "to_be_flushed_len": waiting,
                 "ddl_unfinished": len(ledger.blocking.blocks),
             }

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.config.settings import Settings
+from tidegate.control.blocking import Ddl
 from tidegate.control.columns import Ints
-from tidegate.control.ledger import Ddl, Ledger
+from tidegate.control.ledger import Ledger
 from tidegate.control.rounds import Round
 from tidegate.driver.journal import date_of, file_rows
 from tidegate.errors import BadEvents, BadSetting

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tidegate.config.settings import Settings
 from tidegate.control.barrier import Key, Write
-from tidegate.control.ledger import Ddl
+from tidegate.control.blocking import Ddl
 from tidegate.driver.plans import PlanBook
 from tidegate.errors import BadEvents
 from tidegate.events import DDL

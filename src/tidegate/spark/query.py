@@ -26,8 +26,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidegate import sources
 from tidegate.clock import SystemClock
 from tidegate.config.settings import Settings, load_settings
-from tidegate.control.ledger import TableLine
 from tidegate.control.retries import pause_s
+from tidegate.control.top import TableLine
 from tidegate.driver.changefeed import Changefeed, Preflight, first_line, held_file, no_checks
 from tidegate.errors import TidegateError
 from tidegate.executor.ingest import IngestJob, check_schema, ingest, read_splits

@@ -1,0 +1,147 @@
+"""The accounts of items: what each costs from when it is accepted until it is durable.
+
+An item costs bytes of the spool and of its dispatcher's share, and keeps position and checkpoint behind it. Invariants:
+1. Every accepted item becomes durable exactly once; what encodes to nothing counts at once.
+2. Neither the checkpoint nor the position passes anything that is not durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidegate.control.admission import Batch
+from tidegate.control.checkpoint import Progress
+from tidegate.control.columns import Ints, Numbers, group_lasts
+from tidegate.control.dispatcher import Queues
+from tidegate.control.limits import Limits
+from tidegate.control.rounds import Round
+from tidegate.control.spool import Spool
+from tidegate.errors import BrokenInvariant
+
+
+class Released(NamedTuple):
+    """Items that are durable: segments that nothing refers to any more, how long each took, and what they held."""
+
+    segments: list[str]
+    ages_s: NDArray[np.float64]
+    rows: int
+    bytes: int
+
+
+@dataclass
+class Accounts:
+    limits: Limits
+    shared_lanes: bool = False
+    queues: Queues = field(init=False)
+    spool: Spool = field(init=False)
+    progress: Progress = field(default_factory=Progress)
+    accepted_items: int = 0
+    durable_items: int = 0
+    in_flight: int = 0  # items planned and not yet durable
+    _under_way: set[int] = field(default_factory=set)  # rounds planned and not yet answered
+    _held: set[int] = field(default_factory=set)  # dispatchers over their share of the spool
+
+    def __post_init__(self) -> None:
+        self.queues = Queues(self.shared_lanes)
+        self.spool = Spool(self.limits.spool_max_bytes)
+
+    def store(self, number: int, batch: Batch, now: float) -> tuple[Numbers, list[str]]:
+        """Queue these items; returns the dispatchers that were empty before, and segments that no item refers to."""
+        segment, unused = self._open_segments(batch)
+        items, slots = self.queues.items, self.queues.items.allocate(len(batch))
+        for name in ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length"):
+            getattr(items, name)[slots] = getattr(batch, name)
+        items.dispatcher[slots], items.segment[slots] = batch.dispatcher, segment
+        items.accepted[slots], items.batch[slots] = now, number
+        self.spool.add_items(segment, batch.length)
+        self._mark_accepted(batch)
+        self.accepted_items += len(slots)
+        return self.queues.append(slots, batch.dispatcher), unused
+
+    def count_empty(self, items: int) -> None:
+        """So many items encode to nothing: they are durable at once."""
+        self.accepted_items += items
+        self.durable_items += items
+
+    def _open_segments(self, batch: Batch) -> tuple[Numbers, list[str]]:
+        """Number the segments of the items; returns a number per item and the segments that no item refers to."""
+        names = batch.items["segment"].combine_chunks().dictionary_encode()
+        if isinstance(names, pa.ChunkedArray):
+            names = names.combine_chunks()
+        codes = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        paths = names.dictionary.to_pylist()
+        offset, length, tiers = (batch.items[name].to_numpy() for name in ("offset", "length", "tier"))
+        end, tier = np.zeros(len(paths), np.int64), np.zeros(len(paths), np.int64)
+        np.maximum.at(end, codes, offset + length)
+        tier[codes] = tiers
+        used = np.flatnonzero(np.bincount(codes[batch.at], minlength=len(paths)))
+        numbers = np.full(len(paths), -1, np.int64)
+        numbers[used] = self.spool.open_segments([paths[i] for i in used], end[used].tolist(), tier[used].tolist())
+        return numbers[codes[batch.at]], [path for i, path in enumerate(paths) if numbers[i] < 0]
+
+    def _mark_accepted(self, batch: Batch) -> None:
+        ds, ends = self.queues.dispatchers, group_lasts(batch.starts, len(batch))
+        owners = batch.dispatcher[ends]
+        ds.accepted_ts[owners], ds.accepted_seq[owners] = batch.last_ts[ends], batch.last_seq[ends]
+        np.add.at(ds.unacked, batch.dispatcher, batch.length)
+        self._hold(owners)
+
+    def planned(self, round_: Round) -> None:
+        """A land task reads these items from now on; what is tried again is in flight already."""
+        items = self.queues.items
+        self._under_way.add(round_.id)
+        items.reading[round_.slots] = True
+        if round_.attempt == 0:
+            self.in_flight += len(round_.slots)
+            np.add.at(self.queues.dispatchers.flying, items.dispatcher[round_.slots], 1)
+
+    def answered(self, round_: Round, landed: NDArray[np.bool_]) -> None:
+        """Nobody reads the round's items any more; the files that landed count for their dispatchers."""
+        round_.check_answer(landed)
+        if round_.id not in self._under_way:
+            raise BrokenInvariant(f"round {round_.id} was answered twice")
+        self._under_way.remove(round_.id)
+        self.queues.items.reading[round_.slots] = False
+        ds, owners = self.queues.dispatchers, round_.dispatcher[landed]
+        np.add.at(ds.files, owners, 1)
+        np.add.at(ds.landed, owners, round_.bytes[landed])
+
+    def release(self, slots: Numbers, now: float) -> Released:
+        """These items are durable, or were before: free what they held."""
+        items, ds = self.queues.items, self.queues.dispatchers
+        owners, lengths = items.dispatcher[slots].astype(np.int64), items.length[slots]
+        np.subtract.at(ds.unacked, owners, lengths)
+        np.subtract.at(ds.flying, owners, 1)
+        # Slots come in order, so the last assignment of an owner is its furthest change.
+        ds.durable_ts[owners], ds.durable_seq[owners] = items.last_ts[slots], items.last_seq[slots]
+        released = Released(
+            self.spool.release_items(items.segment[slots].astype(np.int64), lengths),
+            now - items.accepted[slots],
+            int(items.rows[slots].sum()),
+            int(lengths.sum()),
+        )
+        batches: Ints = items.batch[slots].copy()
+        items.free(slots)
+        self.progress.durable(batches)
+        self._hold(np.unique(owners))
+        self.in_flight -= len(slots)
+        self.durable_items += len(slots)
+        return released
+
+    def _hold(self, dispatcher: Numbers) -> None:
+        """A dispatcher over its share of the spool is held until it is down to half of it."""
+        share = self.limits.spool_max_bytes * self.limits.dispatcher_share
+        unacked = self.queues.dispatchers.unacked[dispatcher]
+        self._held.update(dispatcher[unacked > share].tolist())
+        if self._held:
+            self._held.difference_update(dispatcher[unacked <= share / 2].tolist())
+
+    @property
+    def held_tables(self) -> set[int]:
+        """Ids of the tables that a source should not hand out now: one of their spans is over its share."""
+        return set(self.queues.dispatchers.table_id[list(self._held)].tolist()) if self._held else set()

@@ -1,0 +1,46 @@
+"""Lists of the first tables: by lag, by small files, by bytes landed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.control.dispatcher import Queues
+
+TOP = ("lag", "small-files", "bytes")
+
+
+class TableLine(NamedTuple):
+    """One table (or span) in a list of the first ones: how long its oldest change waits, and what it has landed."""
+
+    table: str
+    lag_s: float
+    waiting_bytes: int
+    files: int
+    landed_bytes: int
+    mean_file_bytes: int
+
+
+def top_tables(queues: Queues, by: str, k: int, now: float) -> list[TableLine]:
+    """The k tables with the most of what is asked for: one of `TOP`. Costs a look at the columns, so ask rarely."""
+    ds, items = queues.dispatchers, queues.items
+    live = items.live()
+    waiting, at = np.unique(items.dispatcher[live], return_inverse=True)
+    oldest = np.full(len(waiting), now)
+    np.minimum.at(oldest, at, items.accepted[live])
+    if by == "lag":
+        numbers, score = waiting.astype(np.int64), now - oldest
+    else:
+        numbers = np.flatnonzero(ds.files[: ds.size])
+        score = ds.landed[numbers].astype(float)
+        score = -score / ds.files[numbers] if by == "small-files" else score
+    best = numbers[np.argsort(-score, kind="stable")[:k]]
+    ages = dict(zip(waiting.tolist(), (now - oldest).tolist(), strict=True)) if len(best) else {}
+    return [_line(queues, number, ages.get(number, 0.0)) for number in best.tolist()]
+
+
+def _line(queues: Queues, number: int, lag_s: float) -> TableLine:
+    ds = queues.dispatchers
+    files, landed = int(ds.files[number]), int(ds.landed[number])
+    return TableLine(queues.name(number), lag_s, int(ds.unacked[number]), files, landed, int(landed / max(1, files)))
