@@ -12,9 +12,9 @@ import pytest
 
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import DRAINING, HELD, WRITING, Block, Blocking, Ddl, Trigger
-from tidegate.control.dispatcher import Queues
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
+from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
 from tidegate.errors import BadEvents, BrokenInvariant
 from tidegate.executor.rows import ITEMS

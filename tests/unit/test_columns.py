@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.control.columns import Columns, Ints, Keys, Texts, after_or_equal, group_lasts, group_starts
-from tidegate.control.dispatcher import Items, Queues
+from tidegate.control.items import Items
+from tidegate.control.queues import Queues
 from tidegate.errors import BrokenInvariant
 
 KEYS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=30)
@@ -101,8 +102,8 @@ def test_namesakes_are_the_others_of_the_same_schema_and_table() -> None:
     names = [("s", "a"), ("s", "b"), ("t", "a"), ("s", "a"), ("t", "b"), ("s", "a")]
     numbers = queues.number(ints(range(1, 7)), ints([0] * 6), ints(range(1, 7)))
     for number, name in zip(numbers.tolist(), names, strict=True):
-        queues.rename(number, *name, number)
-    found = queues.namesakes(ints([0, 3, 4]))
+        queues.names.rename(number, *name, number)
+    found = queues.names.namesakes(ints([0, 3, 4]))
     assert {number: others.tolist() for number, others in found.items()} == {0: [3, 5], 3: [0, 5], 4: []}
 
 

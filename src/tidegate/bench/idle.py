@@ -174,7 +174,7 @@ def known_tables(known: int, version: int, durable_ts: int) -> Ledger:
     ids: Any = np.arange(FIRST_TABLE_ID, FIRST_TABLE_ID + known)
     numbers = ledger.queues.number(ids, np.zeros(known, np.int64), ids)
     schemas = pa.array([SCHEMA_NAME]).take(pa.array(np.zeros(known, np.int64)))
-    ledger.queues.rename_many(numbers, schemas, table_names(np.arange(1, known + 1)), ids)
+    ledger.queues.names.rename_many(numbers, schemas, table_names(np.arange(1, known + 1)), ids)
     ds, lanes = ledger.queues.dispatchers, ledger.queues.lanes
     ds.schema_id[numbers], ds.version[numbers] = SCHEMA_ID, version
     ds.durable_ts[numbers] = ds.accepted_ts[numbers] = durable_ts

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tidegate.control.admission import Batch
 from tidegate.control.checkpoint import Progress
 from tidegate.control.columns import Ints, Numbers, group_lasts
-from tidegate.control.dispatcher import Queues
 from tidegate.control.limits import Limits
+from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
 from tidegate.control.spool import Spool
 from tidegate.errors import BrokenInvariant

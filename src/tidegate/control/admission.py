@@ -17,7 +17,8 @@ from tidegate.control.barrier import Key
 from tidegate.control.blocking import Blocking, Ddl
 from tidegate.control.checkpoint import Progress
 from tidegate.control.columns import Ints, Numbers, after_or_equal, group_starts
-from tidegate.control.dispatcher import Dispatchers, Queues
+from tidegate.control.dispatchers import Dispatchers
+from tidegate.control.queues import Queues
 from tidegate.errors import BadEvents
 
 _COLUMNS = ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length")

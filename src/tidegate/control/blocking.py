@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from tidegate.control.barrier import Action, Finished, Key, Maintainer, Pass, Schedule, Write
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Ints, Numbers
-from tidegate.control.dispatcher import END, Queues
+from tidegate.control.items import END
+from tidegate.control.queues import Queues
 from tidegate.errors import BrokenInvariant
 from tidegate.format.ddl.events import (
     ALL,

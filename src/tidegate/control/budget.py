@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidegate.control.columns import Numbers
-from tidegate.control.dispatcher import Dispatchers
+from tidegate.control.dispatchers import Dispatchers
 from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
 from tidegate.format.tables import SETTLED

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Ints, Numbers
-from tidegate.control.dispatcher import Queues
+from tidegate.control.queues import Queues
 from tidegate.control.ready import Ready
 from tidegate.control.spool import Spool
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tidegate.control.blocking import Blocking
 from tidegate.control.columns import Ints, Numbers, group_sizes, group_starts
-from tidegate.control.dispatcher import Items, Queues
+from tidegate.control.items import Items
+from tidegate.control.queues import Queues
 
 
 @dataclass(frozen=True)

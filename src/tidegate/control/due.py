@@ -12,8 +12,8 @@ import numpy as np
 
 from tidegate.control.blocking import Blocking
 from tidegate.control.columns import Numbers
-from tidegate.control.dispatcher import Queues
 from tidegate.control.limits import Limits
+from tidegate.control.queues import Queues
 
 
 def _none() -> Numbers:

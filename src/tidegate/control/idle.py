@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tidegate.control.blocking import Blocking
 from tidegate.control.columns import Numbers
-from tidegate.control.dispatcher import Queues
+from tidegate.control.queues import Queues
 
 
 @dataclass

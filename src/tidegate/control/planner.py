@@ -28,8 +28,8 @@ from tidegate.control.blocking import Blocking
 from tidegate.control.budget import Budget
 from tidegate.control.columns import Numbers
 from tidegate.control.cut import cut_all, cut_full
-from tidegate.control.dispatcher import Queues
 from tidegate.control.limits import Limits, Pace
+from tidegate.control.queues import Queues
 from tidegate.control.ready import Ready
 from tidegate.control.retries import Retries
 from tidegate.control.rounds import Numbering, Round, number_files

@@ -9,9 +9,9 @@ import numpy as np
 from tidegate.control.blocking import Blocking
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Numbers
-from tidegate.control.dispatcher import Queues
 from tidegate.control.due import Due
 from tidegate.control.limits import Limits
+from tidegate.control.queues import Queues
 from tidegate.control.spool import Spool
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidegate.control.columns import Ints, Numbers, pack
-from tidegate.control.dispatcher import Queues
+from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
 from tidegate.format.tables import CHECK, LOOK
 
@@ -94,7 +94,7 @@ def _rows(queues: Queues, numbers: Numbers) -> pa.Table:
     lane = ds.lane[numbers]
     columns = [
         ds.table_id[numbers], ds.span[numbers], ds.logical_id[numbers],
-        queues.schema_names.take(numbers), queues.table_names.take(numbers),
+        queues.names.schemas.take(numbers), queues.names.tables.take(numbers),
         lanes.version[lane], lanes.directory[lane], lanes.date[lane], lanes.number[lane], lanes.schema_version[lane],
         ds.durable_ts[numbers], ds.durable_seq[numbers],
     ]  # fmt: skip
@@ -136,7 +136,7 @@ def _restore_rows(queues: Queues, tables: pa.Table) -> None:
     ints = {name: tables[name].to_numpy().astype(np.int64, copy=False) for name in TABLES.names if name not in _TEXTS}
     numbers = queues.number(ints["table_id"], ints["span"], ints["logical_table_id"])
     schemas, names = (tables[name].combine_chunks() for name in _TEXTS)
-    queues.rename_many(numbers, schemas, names, ints["logical_table_id"])
+    queues.names.rename_many(numbers, schemas, names, ints["logical_table_id"])
     lane = ds.lane[numbers]
     lanes.version[lane], lanes.directory[lane] = ints["version"], ints["directory"]
     lanes.date[lane], lanes.number[lane] = ints["date"], ints["number"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tidegate.control.columns import Ints, Numbers, group_starts
 from tidegate.control.cut import Cut
-from tidegate.control.dispatcher import Queues
+from tidegate.control.queues import Queues
 from tidegate.errors import BrokenInvariant
 from tidegate.format.tables import SETTLED
 
@@ -114,7 +114,7 @@ def number_files(queues: Queues, cut: Cut, reason: str, date: int, numbering: Nu
         name = queues.name(int(owners[back][0]))
         raise BrokenInvariant(f"{name}: version {version[back][0]} would land after a newer one")
     numbered, heads = lanes.begin(lane, version, date), group_starts(lane)
-    queues.begin_versions(owners[heads], version[heads])
+    queues.names.begin_versions(owners[heads], version[heads])
     return Round(
         id=numbering.round_id(),
         plan=numbering.plans(len(lane)),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.control.dispatcher import Queues
+from tidegate.control.queues import Queues
 
 TOP = ("lag", "small-files", "bytes")
 

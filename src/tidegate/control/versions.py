@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tidegate.control.admission import Batch
 from tidegate.control.columns import Numbers, group_sizes, group_starts
-from tidegate.control.dispatcher import Queues
 from tidegate.control.lanes import Destination
 from tidegate.control.planner import Planner
+from tidegate.control.queues import Queues
 from tidegate.control.rounds import Numbering, Round
 from tidegate.format.tables import SETTLED, WRITE
 
@@ -53,7 +53,7 @@ def _destinations(
     starts = group_starts(round_.lane)
     firsts = starts[np.isin(round_.lane[starts], list(elsewhere))]
     others = [first for first in firsts.tolist() if elsewhere[int(round_.lane[first])].version != round_.version[first]]
-    namesakes = queues.namesakes(round_.dispatcher[others]) if others else {}
+    namesakes = queues.names.namesakes(round_.dispatcher[others]) if others else {}
     for lane, first in zip(round_.lane[firsts].tolist(), firsts.tolist(), strict=True):
         (version, number), own = elsewhere[lane], int(round_.version[first])
         if version == own:
@@ -103,5 +103,5 @@ def rename(batch: Batch, queues: Queues) -> None:
         return
     at, owners, version = batch.at[changed], batch.dispatcher[changed], batch.version[changed]
     schemas, tables = (batch.items[name].combine_chunks().take(pa.array(at)) for name in ("schema_name", "table_name"))
-    queues.rename_from(version, owners, schemas, tables, batch.ints("logical_table_id")[changed])
+    queues.names.rename_from(version, owners, schemas, tables, batch.ints("logical_table_id")[changed])
     ds.version[owners] = version

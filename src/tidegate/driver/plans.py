@@ -44,7 +44,7 @@ class PlanBook:
     def files(self, round_: Round) -> pa.Table:
         queues = self.ledger.queues
         owners = round_.dispatcher.tolist()
-        names = queues.names(round_.dispatcher)
+        names = queues.names.pairs(round_.dispatcher)
         targets = self._targets(names)
         heads = np.zeros(len(round_), np.int64)
         if protocol.has_header(self.settings.encoding):
@@ -82,7 +82,7 @@ class PlanBook:
         if self.settings.rules.selects_everything:
             return None
         queues = self.ledger.queues
-        return self.rules.selected(queues.schema_names[owner], queues.table_names[owner], self.layout(fingerprint))
+        return self.rules.selected(queues.names.schemas[owner], queues.names.tables[owner], self.layout(fingerprint))
 
     def plans(self, round_: Round) -> tuple[pa.Table, LandJob]:
         """One row for each file, and what all of them share. By columns: a round may have 20,000 files."""
@@ -90,7 +90,7 @@ class PlanBook:
         items, ds, slots = queues.items, queues.dispatchers, round_.slots
         segments = {int(n): self.ledger.spool.path(int(n)) for n in np.unique(items.segment[slots])}
         owners, layouts = round_.dispatcher.tolist(), items.layout[slots[round_.bounds[:-1]]]
-        targets = self._targets(queues.names(round_.dispatcher))
+        targets = self._targets(queues.names.pairs(round_.dispatcher))
         dates = {number: date_of(number, self.settings.date_separator) for number in np.unique(round_.date).tolist()}
         columns = [
             np.arange(len(round_)), round_.lane, [schema for schema, _ in targets], [table for _, table in targets],
