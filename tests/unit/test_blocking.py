@@ -11,11 +11,13 @@ import pyarrow as pa
 import pytest
 
 from tidegate.control.barrier import Key, Write
-from tidegate.control.blocking import DRAINING, HELD, WRITING, Block, Blocking, Ddl, Trigger
+from tidegate.control.blocking import Blocking, Ddl
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
+from tidegate.control.markers import DRAINING, HELD, WRITING, Block
 from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
+from tidegate.control.trigger import Trigger
 from tidegate.errors import BadEvents, BrokenInvariant
 from tidegate.executor.rows import ITEMS
 from tidegate.format.ddl import scope as ddl_scope
@@ -577,8 +579,8 @@ def test_a_ddl_over_a_million_tables_costs_by_the_thousand_that_hold_something()
     active = range(500, 1_000_000, 1_000)
     feed.come(*(row(1, number) for number in active), ddls=[(5, view())], resolved=9)
     ledger = feed.ledger
-    assert len(ledger.blocking.touched(feed.block(5))) == len(active) + 1
-    assert len(ledger.blocking._markers) == 1, "one marker, not one for each"
+    assert len(ledger.blocking.markers.touched(feed.block(5))) == len(active) + 1
+    assert len(ledger.blocking.markers._by_dispatcher) == 1, "one marker, not one for each"
     assert sum(len(landed) for _, landed in feed.land()) == len(active)
     (write,) = feed.due()
     assert feed.block(5).affected == len(active) + 1
@@ -596,4 +598,4 @@ def test_thousands_of_ddls_at_once_cost_each_its_own() -> None:
     while writes := feed.due():
         order += feed.write(*writes)
     assert order == [*range(2, 4_000, 2), *range(10_000, 10_300)]
-    assert feed.ledger.blocking._markers == {}
+    assert feed.ledger.blocking.markers._by_dispatcher == {}

@@ -18,6 +18,7 @@ from tidegate.control.blocking import Blocking, Ddl
 from tidegate.control.checkpoint import Progress
 from tidegate.control.columns import Ints, Numbers, after_or_equal, group_starts
 from tidegate.control.dispatchers import Dispatchers
+from tidegate.control.markers import Markers
 from tidegate.control.queues import Queues
 from tidegate.errors import BadEvents
 
@@ -134,9 +135,9 @@ def _refuse_resolved(batch: Batch, resolved_ts: int) -> None:
         )
 
 
-def refuse_divided(batch: Batch, blocking: Blocking) -> None:
+def refuse_divided(batch: Batch, markers: Markers) -> None:
     """An item that stands on both sides of a marker could neither land nor wait."""
-    found = blocking.divided(batch.dispatcher, batch.first_ts, batch.last_ts)
+    found = markers.divided(batch.dispatcher, batch.first_ts, batch.last_ts)
     if found is not None:
         i, ts = found
         raise BadEvents(

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.control.blocking import Blocking
 from tidegate.control.columns import Ints, Numbers, group_sizes, group_starts
 from tidegate.control.items import Items
+from tidegate.control.markers import Markers
 from tidegate.control.queues import Queues
 
 
@@ -36,25 +36,23 @@ class Cut:
         return self.keep(np.repeat(fits, group_sizes(starts, len(self.slots))))
 
 
-def cut_all(queues: Queues, blocking: Blocking, dispatcher: Numbers, file_size_bytes: int) -> Cut:
+def cut_all(queues: Queues, markers: Markers, dispatcher: Numbers, file_size_bytes: int) -> Cut:
     """All that the queues of these dispatchers may land."""
-    return _cut(queues, blocking, dispatcher, file_size_bytes)[0]
+    return _cut(queues, markers, dispatcher, file_size_bytes)[0]
 
 
-def cut_full(queues: Queues, blocking: Blocking, dispatcher: Numbers, file_size_bytes: int) -> Cut:
+def cut_full(queues: Queues, markers: Markers, dispatcher: Numbers, file_size_bytes: int) -> Cut:
     """Only files that will not grow any more; the last, incomplete one of each queue is left."""
-    cut, final = _cut(queues, blocking, dispatcher, file_size_bytes)
+    cut, final = _cut(queues, markers, dispatcher, file_size_bytes)
     return cut.keep(final)
 
 
-def _cut(
-    queues: Queues, blocking: Blocking, dispatcher: Numbers, file_size_bytes: int
-) -> tuple[Cut, NDArray[np.bool_]]:
+def _cut(queues: Queues, markers: Markers, dispatcher: Numbers, file_size_bytes: int) -> tuple[Cut, NDArray[np.bool_]]:
     """Cut what may land into files, and say of each item whether its file will grow no more."""
     items = queues.items
     slots, owner_at = queues.walk(dispatcher)
     keep = _first_version(items.version[slots], owner_at)
-    keep &= items.first_ts[slots] < blocking.frozen_from(dispatcher)[owner_at]
+    keep &= items.first_ts[slots] < markers.frozen_from(dispatcher)[owner_at]
     ended = np.isin(owner_at[keep], owner_at[~keep])  # a newer version follows: these files will not grow
     slots, owner_at = slots[keep], owner_at[keep]
     file_of, complete = _files(items, slots, owner_at, file_size_bytes)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.control.blocking import Blocking
 from tidegate.control.columns import Numbers
 from tidegate.control.limits import Limits
+from tidegate.control.markers import Markers
 from tidegate.control.queues import Queues
 
 
@@ -24,7 +24,7 @@ def _none() -> Numbers:
 class Due:
     limits: Limits
     queues: Queues
-    blocking: Blocking
+    markers: Markers
     aged: Numbers = field(default_factory=_none)
     full: Numbers = field(default_factory=_none)
     draining: Numbers = field(default_factory=_none)
@@ -46,7 +46,7 @@ class Due:
 
     def drain(self, dispatcher: Numbers) -> None:
         """What these hold before a DDL's marker lands at once."""
-        if len(before := dispatcher[self.blocking.before_marker(dispatcher)]):
+        if len(before := dispatcher[self.markers.before_marker(dispatcher)]):
             self.draining = np.union1d(self.draining, before)
 
     def released(self, dispatcher: Numbers) -> None:

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from tidegate.control.accounts import Accounts
 from tidegate.control.admission import Batch, admit, admit_ddls, read_batch, refuse_divided
 from tidegate.control.barrier import Key, Write
-from tidegate.control.blocking import Block, Blocking, Ddl
+from tidegate.control.blocking import Blocking, Ddl
 from tidegate.control.columns import Numbers
 from tidegate.control.compaction import Compaction, Copy, Move
 from tidegate.control.idle import IdleTables
 from tidegate.control.limits import Limits
+from tidegate.control.markers import Block
 from tidegate.control.planner import Planner
 from tidegate.control.records import Exported, FloorColumns, Saved, export, floor, restore
 from tidegate.control.rounds import Round
@@ -61,7 +62,7 @@ class Ledger:
         self.accounts = Accounts(self.limits, self.shared_lanes)
         self.queues, self.spool, self.progress = self.accounts.queues, self.accounts.spool, self.accounts.progress
         self.blocking = Blocking(self.queues, self.spans)
-        self.planner = Planner(self.limits, self.queues, self.blocking)
+        self.planner = Planner(self.limits, self.queues, self.blocking.markers)
         self._idle_tables = IdleTables(self.queues, self.blocking, self.limits.state_ttl_s)
         self._compaction = Compaction(self.queues, self.spool, self.planner.ready)
 
@@ -79,7 +80,7 @@ class Ledger:
     @property
     def misses_changes(self) -> bool:
         """The first DDL lacks changes that have not come, and nothing but what is failing could free the spool."""
-        if self.progress.resolved_ts >= self.blocking.unfinished_ts - 1 or not self.blocking.blocks:
+        if self.progress.resolved_ts >= self.blocking.markers.unfinished_ts - 1 or not self.blocking.blocks:
             return False
         return self.accounts.in_flight == self.planner.retries.waiting_items and self.planner.ready.none()
 
@@ -108,7 +109,7 @@ class Ledger:
         self.queues.note_databases(kept.dispatcher[kept.starts], kept.databases())
         new = admit_ddls(ddls, self.blocking, self.progress)
         blocks = [block for ddl in new if (block := self.blocking.arrive(ddl, batch, now)) is not None]
-        refuse_divided(kept, self.blocking)
+        refuse_divided(kept, self.blocking.markers)
         rename(kept, self.queues)
         filled, unused = self.accounts.store(batch, kept, now)
         self._activate(filled, kept, blocks, now)
@@ -124,7 +125,7 @@ class Ledger:
         for numbers in (owners, *(block.members for block in blocks)):
             self._idle_tables.use(numbers, now)
         if self.blocking.blocks:
-            touched = [self.blocking.notice(block) for block in blocks]
+            touched = [self.blocking.markers.notice(block) for block in blocks]
             due.drain(np.unique(np.concatenate([owners, *touched])))
 
     # -- durable -------------------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ class Ledger:
         """A DDL's schema files stand: it is over, and what stood behind its markers goes on."""
         over = self.blocking.written(write)
         for block in over:
-            self.planner.due.released(self.blocking.touched(block))
+            self.planner.due.released(self.blocking.markers.touched(block))
             self.progress.durable(np.array([block.batch]))
         return over
 
@@ -205,7 +206,7 @@ class Ledger:
         self.progress.resolved_ts = max(self.progress.resolved_ts, accepted_ts, last_ddl_ts)
 
     def checkpoint(self) -> int:
-        return self.progress.advance(min(self.queues.items.first_pending_ts(), self.blocking.unfinished_ts))
+        return self.progress.advance(min(self.queues.items.first_pending_ts(), self.blocking.markers.unfinished_ts))
 
     # -- record ----------------------------------------------------------------------------------------------------
 

@@ -24,11 +24,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.control.blocking import Blocking
 from tidegate.control.budget import Budget
 from tidegate.control.columns import Numbers
 from tidegate.control.cut import cut_all, cut_full
 from tidegate.control.limits import Limits, Pace
+from tidegate.control.markers import Markers
 from tidegate.control.queues import Queues
 from tidegate.control.ready import Ready
 from tidegate.control.retries import Retries
@@ -48,14 +48,14 @@ class Candidates(NamedTuple):
 class Planner:
     limits: Limits
     queues: Queues
-    blocking: Blocking
+    markers: Markers
     closing: bool = False
     planned_bytes: int = 0  # in rounds under way; what waits to be tried again relieves the spool of nothing
     numbering: Numbering = field(default_factory=Numbering)
     _others_first: bool = False  # the last round was one of suspects
 
     def __post_init__(self) -> None:
-        self.ready = Ready(self.limits, self.queues, self.blocking)
+        self.ready = Ready(self.limits, self.queues, self.markers)
         self.due = self.ready.due
         self.retries = Retries(self.numbering)
         self.budget = Budget(self.limits, self.queues.dispatchers)
@@ -113,7 +113,7 @@ class Planner:
         taken, reason = self.pace.capped(ready, self.queues.dispatchers.bytes[ready], reason)
         self.due.visited += len(taken)
         cut_queues = cut_full if reason == "size" else cut_all
-        cut = cut_queues(self.queues, self.blocking, taken, self.limits.file_size_bytes)
+        cut = cut_queues(self.queues, self.markers, taken, self.limits.file_size_bytes)
         cut = cut.within(self.queues.items, 1.5 * self.pace.most_bytes)
         self.queues.remove_front(cut.slots, cut.dispatcher)
         self.due.forget(taken)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.control.blocking import Blocking
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Numbers
 from tidegate.control.due import Due
 from tidegate.control.limits import Limits
+from tidegate.control.markers import Markers
 from tidegate.control.queues import Queues
 from tidegate.control.spool import Spool
 
@@ -19,10 +19,10 @@ from tidegate.control.spool import Spool
 class Ready:
     limits: Limits
     queues: Queues
-    blocking: Blocking
+    markers: Markers
 
     def __post_init__(self) -> None:
-        self.due = Due(self.limits, self.queues, self.blocking)
+        self.due = Due(self.limits, self.queues, self.markers)
 
     def among(self, candidates: Numbers) -> Numbers:
         """Of the candidates that may land only the first in each lane."""
@@ -42,7 +42,7 @@ class Ready:
         """Candidates that hold something that may land, and whose lane is free."""
         ds = self.queues.dispatchers
         free = candidates[(ds.head[candidates] >= 0) & ~self.queues.lanes.busy[ds.lane[candidates]]]
-        free = free[self.blocking.before_frozen(free)]
+        free = free[self.markers.before_frozen(free)]
         return self._oldest_version(free) if self.queues.shared_lanes else free
 
     def _oldest_version(self, candidates: Numbers) -> Numbers:

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from tidegate.clock import Clock
 from tidegate.config.settings import Settings, shape
 from tidegate.control.barrier import Key, Write
-from tidegate.control.blocking import Block
 from tidegate.control.compaction import Copy, Move
 from tidegate.control.ledger import Durable, Ledger
 from tidegate.control.limits import Limits
+from tidegate.control.markers import Block
 from tidegate.control.retries import pause_s
 from tidegate.control.rounds import Round
 from tidegate.control.schema_writes import SchemaWrites
