@@ -14,7 +14,7 @@ from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Blocking, Ddl
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
-from tidegate.control.markers import DRAINING, HELD, WRITING, Block
+from tidegate.control.markers import DRAINING, WAITING, WRITING, Block
 from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
 from tidegate.control.trigger import Trigger
@@ -435,28 +435,28 @@ def test_a_wide_event_is_held_until_the_trigger_is_answered_and_drains_only_then
     held.trigger.submit()  # a create table of commit-ts 1 is written and not acknowledged
     feed.come(row(2), ddls=[(5, event)], resolved=9)
     assert feed.due() == []
-    assert (feed.block(5).stage, held.trigger.held, feed.block(5).left) == (HELD, Key(5, 0), None)
+    assert (feed.block(5).stage, held.trigger.waiting, feed.block(5).left) == (WAITING, Key(5, 0), None)
     held.trigger.acknowledge()
     assert feed.due() == []
-    assert (feed.block(5).stage, held.trigger.held) == (DRAINING, None)
+    assert (feed.block(5).stage, held.trigger.waiting) == (DRAINING, None)
     feed.land()
     assert [write.dispatcher for write in feed.due()] == [held.trigger_number]
     assert feed.block(5).stage == WRITING
 
 
-def test_an_event_of_single_tables_is_never_held() -> None:
+def test_an_event_of_single_tables_never_waits_at_the_trigger() -> None:
     feed = Feed()
     feed.ledger.blocking.trigger.submit()
     feed.come(ddls=[(5, must(ddl_scope.drop_table(table(1))))], resolved=9)
     assert [write.key.ts for write in feed.due()] == [5]
 
 
-def test_the_trigger_holds_one_event_and_is_not_acknowledged_more_often_than_it_asks() -> None:
+def test_one_event_waits_at_the_trigger_which_is_not_acknowledged_more_often_than_it_asks() -> None:
     trigger = Trigger()
-    trigger.hold(Key(5, 0))
-    trigger.hold(Key(5, 0))
-    with pytest.raises(BrokenInvariant, match="holds the event"):
-        trigger.hold(Key(6, 0))
+    trigger.wait(Key(5, 0))
+    trigger.wait(Key(5, 0))
+    with pytest.raises(BrokenInvariant, match="waits already"):
+        trigger.wait(Key(6, 0))
     with pytest.raises(BrokenInvariant, match="more often"):
         trigger.acknowledge()
 

@@ -162,8 +162,8 @@ def test_queues_keep_order_and_bytes_through_any_appends_and_takes(
             take(queues, model, pairs)
         slots, owner_at = queues.walk(ints(range(4)))
         assert {n: slots[owner_at == n].tolist() for n in range(4)} == {n: model[n] for n in range(4)}
-        lengths = queues.items.length
-        assert queues.dispatchers.bytes[:4].tolist() == [sum(lengths[slot] for slot in model[n]) for n in range(4)]
+        lengths, queued_bytes = queues.items.length, queues.dispatchers.queued_bytes
+        assert queued_bytes[:4].tolist() == [sum(lengths[slot] for slot in model[n]) for n in range(4)]
         assert queues.queued == sum(map(len, model.values()))
         assert queues.active == sum(map(bool, model.values()))
 

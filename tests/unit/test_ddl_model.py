@@ -430,7 +430,7 @@ class DdlMachine(RuleBasedStateMachine):
     def what_flies_is_counted_once(self) -> None:
         ds = self.ledger.queues.dispatchers
         flying = len(self.planned) - sum(self.durable.values())
-        assert int(ds.flying[: ds.size].sum()) == self.ledger.accounts.in_flight == flying
+        assert int(ds.in_flight[: ds.size].sum()) == self.ledger.accounts.in_flight == flying
 
     @rule(chance=st.integers(0, 3))
     def the_store_works_for_a_while(self, chance: int) -> None:
@@ -473,7 +473,7 @@ class DdlMachine(RuleBasedStateMachine):
     def _check_the_end(self) -> None:
         ledger, blocking = self.ledger, self.ledger.blocking
         ds = ledger.queues.dispatchers
-        assert ledger.spool.held == ledger.planner.planned_bytes == blocking.trigger.pending_acks == 0
+        assert ledger.spool.occupied_bytes == ledger.planner.planned_bytes == blocking.trigger.pending_acks == 0
         assert (ds.frozen_ts[: ds.size] == NOTHING_PENDING).all()
         assert not blocking.maintainer.barriers
         assert not blocking.maintainer.scheduling

@@ -157,7 +157,7 @@ def test_files_are_as_close_to_file_size_as_chunks_and_transactions_allow(transa
     for round_ in rounds:
         assert set(round_.reason.tolist()) == {"size"}
         assert all(abs(size - 1_000) <= largest for size in round_.bytes.tolist())
-    left = f.ledger.queues.dispatchers.bytes[0]
+    left = f.ledger.queues.dispatchers.queued_bytes[0]
     assert left < 1_000, "what is left does not fill a file"
     for round_ in rounds:
         f.land(round_)

@@ -69,7 +69,7 @@ def test_what_is_accepted_is_counted_and_charged_to_the_spool() -> None:
     items = [item((5, 1), rows=3), item((6, 1), rows=4, offset=100)]
     accepted = ledger.accept(1, table(items), 0.0, "end")
     assert accepted == Accepted(rows=7, bytes=200, items=2, duplicates=0, dropped_segments=[])
-    assert ledger.spool.held == 200 + 2 * ITEM_BYTES
+    assert ledger.spool.occupied_bytes == 200 + 2 * ITEM_BYTES
     assert not ledger.idle
 
 
@@ -92,7 +92,7 @@ def test_duplicates_are_dropped_and_counted_and_their_segments_given_back() -> N
     accept(ledger, 1, item((5, 1), (6, 3)))
     accepted = accept(ledger, 2, item((5, 1), (5, 9)), item((6, 1), (6, 3)))
     assert accepted == Accepted(rows=0, bytes=0, items=0, duplicates=2, dropped_segments=["2"])
-    assert ledger.spool.held == 100 + ITEM_BYTES
+    assert ledger.spool.occupied_bytes == 100 + ITEM_BYTES
     land_all(ledger)
     assert (ledger.accounts.durable_items, ledger.progress.position) == (1, "end-2")
 
@@ -132,11 +132,11 @@ def test_a_refused_batch_changes_nothing() -> None:
     ledger = Ledger(LIMITS)
     accept(ledger, 1, item((5, 1), (7, 1)), resolved=4)
     accounts = ledger.accounts
-    before = (ledger.spool.held, ledger.queues.queued, accounts.accepted_items, ledger.progress.resolved_ts)
+    before = (ledger.spool.occupied_bytes, ledger.queues.queued, accounts.accepted_items, ledger.progress.resolved_ts)
     with pytest.raises(BadEvents):
         accept(ledger, 2, item((8, 1), table_id=2, logical_table_id=2), item((6, 1), (9, 1)), resolved=9)
     assert (
-        ledger.spool.held,
+        ledger.spool.occupied_bytes,
         ledger.queues.queued,
         ledger.accounts.accepted_items,
         ledger.progress.resolved_ts,
@@ -233,7 +233,7 @@ def test_a_landing_reports_its_rows_bytes_ages_and_freed_segments() -> None:
     [durable] = land_all(ledger, now=10.0)
     assert (durable.rows, durable.bytes, durable.ages_s.tolist()) == (7, 200, [9.0, 8.0])
     assert sorted(durable.segments) == ["1", "2"]
-    assert (ledger.spool.held, ledger.idle) == (0, True)
+    assert (ledger.spool.occupied_bytes, ledger.idle) == (0, True)
 
 
 def test_every_accepted_item_is_acknowledged_durable_exactly_once() -> None:
@@ -335,12 +335,12 @@ def test_the_spool_above_its_high_mark_holds_the_wake_until_it_is_down_to_the_lo
     ledger = Ledger(replace(LIMITS, file_size_bytes=244, round_bytes=244, spool_max_bytes=10_000, dispatcher_share=1.0))
     for batch in range(1, 17):
         accept(ledger, batch, item((batch, 1), length=244))
-    assert (ledger.spool.held, ledger.spool.may_wake()) == (8_000, True)
+    assert (ledger.spool.occupied_bytes, ledger.spool.may_wake()) == (8_000, True)
     accept(ledger, 17, item((17, 1), length=244))
-    woken = {ledger.spool.held: ledger.spool.may_wake()}
+    woken = {ledger.spool.occupied_bytes: ledger.spool.may_wake()}
     while not ledger.idle:
         answer(ledger, must_plan(ledger, 0.0), True)
-        woken[ledger.spool.held] = ledger.spool.may_wake()
+        woken[ledger.spool.occupied_bytes] = ledger.spool.may_wake()
     assert woken == {held: held <= 6_000 for held in range(0, 9_000, 500)}
 
 
@@ -365,7 +365,7 @@ def test_the_segments_that_hold_least_are_moved_first_whatever_is_too_large_to_m
     assert move.lengths.tolist() == [2_000] * 2, "one move takes at most a sixteenth of the spool"
     freed = ledger.moved(move, [Copy("copy", 1, 2_000 * n) for n in range(2)])
     assert sorted(freed) == ["2", "3"]
-    assert ledger.spool.held == 60_000 + 4_000 + 3 * ITEM_BYTES
+    assert ledger.spool.occupied_bytes == 60_000 + 4_000 + 3 * ITEM_BYTES
 
 
 def test_a_slot_that_holds_another_item_before_its_move_is_over_changes_no_account() -> None:
@@ -380,19 +380,19 @@ def test_a_slot_that_holds_another_item_before_its_move_is_over_changes_no_accou
     freed = ledger.moved(move, [Copy("copy", 1, 100 * n) for n in range(count)])
     assert len(freed) == count
     kept = 5 - count
-    assert ledger.spool.held == 16_000 * kept + 100 * count + 7_777 + ITEM_BYTES * 5
+    assert ledger.spool.occupied_bytes == 16_000 * kept + 100 * count + 7_777 + ITEM_BYTES * 5
     land_all(ledger, now=2e7)
     assert ledger.idle
-    assert ledger.spool.held == 0
+    assert ledger.spool.occupied_bytes == 0
 
 
 def test_without_places_nothing_has_moved_and_the_next_move_may_begin() -> None:
     ledger = pinned(*[(100, 16_000)] * 5)
-    held, first = ledger.spool.held, ledger.remains()
+    held, first = ledger.spool.occupied_bytes, ledger.remains()
     assert first is not None
     assert ledger.remains() is None
     assert ledger.moved(first, []) == []
-    assert ledger.spool.held == held
+    assert ledger.spool.occupied_bytes == held
     again = ledger.remains()
     assert again is not None
     assert again.slots.tolist() == first.slots.tolist()
@@ -407,4 +407,4 @@ def test_what_landed_meanwhile_is_freed_when_the_move_is_over_and_its_copy_with_
     assert not held_by_move & set(freed), "who copies from them finds them there"
     rest = ledger.moved(move, [Copy("copy", 1, 100 * n) for n in range(len(move.slots))])
     assert sorted(rest) == sorted({*held_by_move, "copy"})
-    assert ledger.spool.held == 0
+    assert ledger.spool.occupied_bytes == 0

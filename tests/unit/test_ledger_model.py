@@ -361,7 +361,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def accounting_is_exact(self) -> None:
         model, spool = self.model, self.ledger.spool
         pending = model.pending()
-        assert spool.held == model.occupied()
+        assert spool.occupied_bytes == model.occupied()
         assert spool.items == len(pending)
         assert self.ledger.accounts.in_flight == len(model.planned)
         assert self.ledger.queues.queued == len(pending) - len(model.planned)
@@ -431,7 +431,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.accounting_is_exact()
         self.the_checkpoint_is_never_early_and_never_goes_back()
         self.the_position_stands_after_wholly_durable_batches()
-        assert self.ledger.spool.held == 0
+        assert self.ledger.spool.occupied_bytes == 0
         assert self.ledger.planner.planned_bytes == 0
         assert self.ledger.checkpoint() == self.model.resolved
         by_lane = defaultdict[tuple[int, ...], list[int]](list)

@@ -57,7 +57,7 @@ class Accounts:
         for name in ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length"):
             getattr(items, name)[slots] = getattr(batch, name)
         items.dispatcher[slots], items.segment[slots] = batch.dispatcher, segment
-        items.accepted[slots], items.batch[slots] = now, number
+        items.accepted_at[slots], items.batch[slots] = now, number
         self.spool.add_items(segment, batch.length)
         self._mark_accepted(batch)
         self.accepted_items += len(slots)
@@ -88,7 +88,7 @@ class Accounts:
         ds, ends = self.queues.dispatchers, group_lasts(batch.starts, len(batch))
         owners = batch.dispatcher[ends]
         ds.accepted_ts[owners], ds.accepted_seq[owners] = batch.last_ts[ends], batch.last_seq[ends]
-        np.add.at(ds.unacked, batch.dispatcher, batch.length)
+        np.add.at(ds.spool_bytes, batch.dispatcher, batch.length)
         self._hold(owners)
 
     def planned(self, round_: Round) -> None:
@@ -98,7 +98,7 @@ class Accounts:
         items.reading[round_.slots] = True
         if round_.attempt == 0:
             self.in_flight += len(round_.slots)
-            np.add.at(self.queues.dispatchers.flying, items.dispatcher[round_.slots], 1)
+            np.add.at(self.queues.dispatchers.in_flight, items.dispatcher[round_.slots], 1)
 
     def answered(self, round_: Round, landed: NDArray[np.bool_]) -> None:
         """Nobody reads the round's items any more; the files that landed count for their dispatchers."""
@@ -108,20 +108,20 @@ class Accounts:
         self._under_way.remove(round_.id)
         self.queues.items.reading[round_.slots] = False
         ds, owners = self.queues.dispatchers, round_.dispatcher[landed]
-        np.add.at(ds.files, owners, 1)
-        np.add.at(ds.landed, owners, round_.bytes[landed])
+        np.add.at(ds.landed_files, owners, 1)
+        np.add.at(ds.landed_bytes, owners, round_.bytes[landed])
 
     def release(self, slots: Numbers, now: float) -> Released:
         """These items are durable, or were before: free what they held."""
         items, ds = self.queues.items, self.queues.dispatchers
         owners, lengths = items.dispatcher[slots].astype(np.int64), items.length[slots]
-        np.subtract.at(ds.unacked, owners, lengths)
-        np.subtract.at(ds.flying, owners, 1)
+        np.subtract.at(ds.spool_bytes, owners, lengths)
+        np.subtract.at(ds.in_flight, owners, 1)
         # Slots come in order, so the last assignment of an owner is its furthest change.
         ds.durable_ts[owners], ds.durable_seq[owners] = items.last_ts[slots], items.last_seq[slots]
         released = Released(
             self.spool.release_items(items.segment[slots].astype(np.int64), lengths),
-            now - items.accepted[slots],
+            now - items.accepted_at[slots],
             int(items.rows[slots].sum()),
             int(lengths.sum()),
         )
@@ -136,10 +136,10 @@ class Accounts:
     def _hold(self, dispatcher: Numbers) -> None:
         """A dispatcher over its share of the spool is held until it is down to half of it."""
         share = self.limits.spool_max_bytes * self.limits.dispatcher_share
-        unacked = self.queues.dispatchers.unacked[dispatcher]
-        self._held.update(dispatcher[unacked > share].tolist())
+        occupied = self.queues.dispatchers.spool_bytes[dispatcher]
+        self._held.update(dispatcher[occupied > share].tolist())
         if self._held:
-            self._held.difference_update(dispatcher[unacked <= share / 2].tolist())
+            self._held.difference_update(dispatcher[occupied <= share / 2].tolist())
 
     @property
     def held_tables(self) -> set[int]:

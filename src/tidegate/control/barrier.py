@@ -111,7 +111,7 @@ class Maintainer:
             barrier = self.barriers.get(key)  # what ends here may end others
             if barrier is not None and dispatcher in barrier.expected and dispatcher != barrier.writer:
                 left = replace(barrier, expected=barrier.expected - {dispatcher})
-                actions += self._collected(left) if left.stage == COLLECTING else self._settled(left)
+                actions += self._collected(left) if left.stage == COLLECTING else self._advanced(left)
         return actions
 
     def written(self, key: Key, dispatcher: int) -> list[Action]:
@@ -128,7 +128,7 @@ class Maintainer:
         barrier = self.barriers.get(key)
         if barrier is None or barrier.stage != PASSING:
             return []
-        return self._settled(replace(barrier, done=barrier.done | (dispatchers & barrier.expected)))
+        return self._advanced(replace(barrier, done=barrier.done | (dispatchers & barrier.expected)))
 
     def _collected(self, barrier: Barrier) -> list[Action]:
         if not barrier.expected:
@@ -165,9 +165,9 @@ class Maintainer:
     def _pass(self, barrier: Barrier) -> list[Action]:
         others = barrier.expected - barrier.done
         passing: list[Action] = [Pass(barrier.key, others)] if others else []
-        return [*passing, *self._settled(barrier)]
+        return [*passing, *self._advanced(barrier)]
 
-    def _settled(self, barrier: Barrier) -> list[Action]:
+    def _advanced(self, barrier: Barrier) -> list[Action]:
         if not barrier.over:
             self.barriers[barrier.key] = barrier
             return []

@@ -22,7 +22,7 @@ import numpy as np
 
 from tidegate.control.barrier import Action, Finished, Key, Maintainer, Pass, Schedule, Write
 from tidegate.control.columns import Numbers
-from tidegate.control.markers import DRAINING, HELD, WRITING, Block, Markers
+from tidegate.control.markers import DRAINING, WAITING, WRITING, Block, Markers
 from tidegate.control.members import Members
 from tidegate.control.queues import Queues
 from tidegate.control.trigger import Trigger
@@ -114,7 +114,7 @@ class Blocking:
         return writes
 
     def _drain(self, block: Block, now: float) -> list[Write]:
-        if block.wide is not None and self._hold(block):
+        if block.wide is not None and self._waits_for_trigger(block):
             return []
         if block.left is None:
             block.left, block.encoded = self.markers.notice(block), now
@@ -125,13 +125,13 @@ class Blocking:
             block.stage, block.drained = WRITING, now
         return writes
 
-    def _hold(self, block: Block) -> bool:
+    def _waits_for_trigger(self, block: Block) -> bool:
         """A DB or All event drains only when the maintainer owes the table trigger no answer."""
         if self.trigger.pending_acks:
-            self.trigger.hold(block.key)
-            block.stage = HELD
+            self.trigger.wait(block.key)
+            block.stage = WAITING
             return True
-        self.trigger.release(block.key)
+        self.trigger.go_on(block.key)
         block.stage = DRAINING
         return False
 

@@ -42,7 +42,7 @@ class Budget:
         if budget is None or not len(ready):
             return ready
         ds, limits = self.dispatchers, self.limits
-        late = float((now - ds.oldest[ready]).max()) - limits.flush_interval_s
+        late = float((now - ds.oldest_at[ready]).max()) - limits.flush_interval_s
         wanted = _TABLE_REQUESTS * len(ready)
         if self.requests < min(wanted, budget * limits.round_seconds, _SAVED_S * budget):
             self.late_s = max(0.0, late)
@@ -52,6 +52,6 @@ class Budget:
             self.late_s = 0.0
             return ready
         self.late_s = max(0.0, late)
-        score = (now - ds.oldest[ready]) / limits.age_bound_s + ds.bytes[ready] / limits.file_size_bytes
+        score = (now - ds.oldest_at[ready]) / limits.age_bound_s + ds.queued_bytes[ready] / limits.file_size_bytes
         best: Numbers = ready[np.argsort(-score, kind="stable")[:most]]
         return best

@@ -54,63 +54,63 @@ class Texts:
 
     def __init__(self, few: int = 1024) -> None:
         self._few = few
-        self._settled: pa.Array = pa.array([], pa.string())
+        self._merged: pa.Array = pa.array([], pa.string())
         self._fresh: dict[int, str] = {}
 
     def __getitem__(self, number: int) -> str:
         text = self._fresh.get(number)
         if text is None:
-            text = self._settled[number].as_py() if number < len(self._settled) else ""
+            text = self._merged[number].as_py() if number < len(self._merged) else ""
         return text
 
     def __setitem__(self, number: int, text: str) -> None:
         self._fresh[number] = text
         if len(self._fresh) > self._most_fresh:
-            self._settle()
+            self._merge()
 
     @property
     def _most_fresh(self) -> int:
         """From so many on making the array anew costs little for each."""
-        return self._few + len(self._settled) // 16
+        return self._few + len(self._merged) // 16
 
     def take(self, numbers: Numbers) -> pa.Array:
         """The texts of these numbers."""
         if len(numbers) > self._most_fresh:
-            self._settle()
-        settled = self._settled.take(pa.array(numbers, mask=numbers >= len(self._settled)))
+            self._merge()
+        merged = self._merged.take(pa.array(numbers, mask=numbers >= len(self._merged)))
         if not self._fresh:
-            return settled.fill_null("")
-        pairs = zip(numbers.tolist(), settled.to_pylist(), strict=True)
+            return merged.fill_null("")
+        pairs = zip(numbers.tolist(), merged.to_pylist(), strict=True)
         return pa.array([self._fresh.get(number, text) or "" for number, text in pairs], pa.string())
 
     def put(self, numbers: Numbers, texts: pa.Array) -> None:
         """Give many at once; of a number that stands there twice the last counts."""
         if len(numbers) > self._most_fresh:
-            self._settle()
+            self._merge()
             self._write(numbers, texts)
             return
         self._fresh.update(zip(numbers.tolist(), texts.to_pylist(), strict=True))
         if len(self._fresh) > self._most_fresh:
-            self._settle()
+            self._merge()
 
     def among(self, texts: Iterable[str]) -> NDArray[np.bool_]:
         """For each number up to the last one given, whether it has one of these texts. Looks at all, so ask rarely."""
-        self._settle()
-        found = pc.is_in(self._settled, pa.array(list(texts), pa.string()))
+        self._merge()
+        found = pc.is_in(self._merged, pa.array(list(texts), pa.string()))
         return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
-    def _settle(self) -> None:
+    def _merge(self) -> None:
         if self._fresh:
             numbers = np.fromiter(self._fresh, np.int64, len(self._fresh))
             self._write(numbers, pa.array(list(self._fresh.values()), pa.string()))
             self._fresh = {}
 
     def _write(self, numbers: Numbers, texts: pa.Array) -> None:
-        settled = self._settled
-        at = np.full(max(len(settled), int(numbers.max()) + 1), len(settled), np.int64)  # where "" stands
-        at[: len(settled)] = np.arange(len(settled))
-        at[numbers] = np.arange(len(settled) + 1, len(settled) + 1 + len(numbers))
-        self._settled = pa.concat_arrays([settled, pa.array([""]), texts]).take(pa.array(at))
+        merged = self._merged
+        at = np.full(max(len(merged), int(numbers.max()) + 1), len(merged), np.int64)  # where "" stands
+        at[: len(merged)] = np.arange(len(merged))
+        at[numbers] = np.arange(len(merged) + 1, len(merged) + 1 + len(numbers))
+        self._merged = pa.concat_arrays([merged, pa.array([""]), texts]).take(pa.array(at))
 
 
 class Keys:

@@ -12,9 +12,9 @@ class Dispatchers(Columns):
     _dtypes = {  # noqa: RUF012
         "table_id": np.int64, "span": np.int32, "logical_id": np.int64, "lane": np.int32, "version": np.int64,
         "accepted_ts": np.int64, "accepted_seq": np.int64, "durable_ts": np.int64, "durable_seq": np.int64,
-        "head": np.int64, "tail": np.int64, "bytes": np.int64, "oldest": np.float64, "unacked": np.int64,
-        "schema_id": np.int64, "flying": np.int32, "frozen_ts": np.int64, "files": np.int32, "landed": np.int64,
-        "used": np.float64, "wheeled": np.bool_,
+        "head": np.int64, "tail": np.int64, "queued_bytes": np.int64, "oldest_at": np.float64, "spool_bytes": np.int64,
+        "schema_id": np.int64, "in_flight": np.int32, "frozen_ts": np.int64, "landed_files": np.int32,
+        "landed_bytes": np.int64, "used_at": np.float64, "on_wheel": np.bool_,
     }  # fmt: skip
     table_id: Ints
     span: Ints
@@ -27,13 +27,13 @@ class Dispatchers(Columns):
     durable_seq: Ints
     head: Ints
     tail: Ints
-    bytes: Ints
-    oldest: NDArray[np.float64]
-    unacked: Ints
+    queued_bytes: Ints
+    oldest_at: NDArray[np.float64]
+    spool_bytes: Ints
     schema_id: Ints
-    flying: Ints  # items planned and not yet durable
+    in_flight: Ints  # items planned and not yet durable
     frozen_ts: Ints  # nothing from here on may be planned: a DDL's marker stands there
-    files: Ints  # landed since the start of this run
-    landed: Ints  # bytes of them
-    used: NDArray[np.float64]  # when it last got a change
-    wheeled: NDArray[np.bool_]  # it will be looked at whether its state is still needed
+    landed_files: Ints  # landed since the start of this run
+    landed_bytes: Ints  # bytes of them
+    used_at: NDArray[np.float64]  # when it last got a change
+    on_wheel: NDArray[np.bool_]  # it will be looked at whether its state is still needed

@@ -40,7 +40,7 @@ class Due:
 
     def grown(self, dispatcher: Numbers) -> None:
         """These queues hold more than before."""
-        full = dispatcher[self.queues.dispatchers.bytes[dispatcher] >= self.limits.file_size_bytes]
+        full = dispatcher[self.queues.dispatchers.queued_bytes[dispatcher] >= self.limits.file_size_bytes]
         if len(full):
             self.full = np.union1d(self.full, full)
 
@@ -58,8 +58,8 @@ class Due:
         ds = self.queues.dispatchers
         left = dispatcher[ds.head[dispatcher] >= 0]
         self.grown(left)
-        for oldest in np.unique(ds.oldest[left]):
-            self.activated(left[ds.oldest[left] == oldest], float(oldest))
+        for oldest in np.unique(ds.oldest_at[left]):
+            self.activated(left[ds.oldest_at[left] == oldest], float(oldest))
 
     def come_of_age(self, now: float) -> None:
         """Move what has come of age from the heap to `aged`; a queue flushed since then has an entry of its own."""
@@ -67,7 +67,7 @@ class Due:
         while self._ages and self._ages[0][0] <= now:
             _, _, numbers = heapq.heappop(self._ages)
             self.visited += len(numbers)
-            due = numbers[(ds.head[numbers] >= 0) & (ds.oldest[numbers] + bound <= now + 1e-6)]
+            due = numbers[(ds.head[numbers] >= 0) & (ds.oldest_at[numbers] + bound <= now + 1e-6)]
             self.aged = np.concatenate([self.aged, due])
 
     def forget(self, taken: Numbers) -> None:

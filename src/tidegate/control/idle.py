@@ -23,10 +23,10 @@ class IdleTables:
     def use(self, dispatcher: Numbers, now: float) -> None:
         """These are needed now, and will be looked at when they may no longer be."""
         ds = self.queues.dispatchers
-        ds.used[dispatcher] = now
-        fresh = dispatcher[~ds.wheeled[dispatcher]]
+        ds.used_at[dispatcher] = now
+        fresh = dispatcher[~ds.on_wheel[dispatcher]]
         if len(fresh):
-            ds.wheeled[fresh] = True
+            ds.on_wheel[fresh] = True
             self._wheel.append((now + self.ttl_s, fresh))
 
     def expire(self, now: float, checkpoint_ts: int) -> int:
@@ -37,7 +37,7 @@ class IdleTables:
         concerned = [block.members for block in self.blocking.blocks.values()]
         while self._wheel and self._wheel[0][0] <= now:
             _, numbers = self._wheel.popleft()
-            numbers = numbers[ds.wheeled[numbers] & (ds.table_id[numbers] > 0)]
+            numbers = numbers[ds.on_wheel[numbers] & (ds.table_id[numbers] > 0)]
             idle = self._idle(numbers, now, checkpoint_ts)
             idle &= ~np.isin(numbers, np.concatenate(concerned)) if concerned else True
             self.queues.drop(numbers[idle])
@@ -50,7 +50,7 @@ class IdleTables:
         """Which of these hold nothing, are under way nowhere, and are durable below the checkpoint."""
         ds, lanes = self.queues.dispatchers, self.queues.lanes
         lane = ds.lane[dispatcher]
-        idle: NDArray[np.bool_] = (ds.head[dispatcher] < 0) & (ds.flying[dispatcher] == 0)
+        idle: NDArray[np.bool_] = (ds.head[dispatcher] < 0) & (ds.in_flight[dispatcher] == 0)
         idle &= ~lanes.busy[lane] & ~lanes.owed[lane] & ~lanes.look[lane]
-        idle &= (ds.used[dispatcher] + self.ttl_s <= now) & (ds.durable_ts[dispatcher] <= checkpoint_ts)
+        idle &= (ds.used_at[dispatcher] + self.ttl_s <= now) & (ds.durable_ts[dispatcher] <= checkpoint_ts)
         return idle

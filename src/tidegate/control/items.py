@@ -20,7 +20,7 @@ class Items(Columns):
     _dtypes = {  # noqa: RUF012
         "dispatcher": np.int32, "version": np.int64, "layout": np.int64, "first_ts": np.int64, "first_seq": np.int64,
         "last_ts": np.int64, "last_seq": np.int64, "rows": np.int64, "segment": np.int32, "offset": np.int64,
-        "length": np.int64, "accepted": np.float64, "batch": np.int64, "next": np.int64, "reading": np.bool_,
+        "length": np.int64, "accepted_at": np.float64, "batch": np.int64, "next": np.int64, "reading": np.bool_,
     }  # fmt: skip
     dispatcher: Ints
     version: Ints
@@ -33,7 +33,7 @@ class Items(Columns):
     segment: Ints
     offset: Ints
     length: Ints
-    accepted: NDArray[np.float64]
+    accepted_at: NDArray[np.float64]
     batch: Ints
     next: Ints
     reading: NDArray[np.bool_]  # a landing is under way that reads it where it stands

@@ -75,14 +75,14 @@ class Ledger:
     def only_frozen(self) -> bool:
         """All that is left waits for DDLs, and these for changes that have not come yet."""
         waiting = bool(self.blocking.blocks) and not self.blocking.writing
-        return waiting and self.accounts.in_flight == 0 and self.planner.ready.none()
+        return waiting and self.accounts.in_flight == 0 and self.planner.ready.nothing_can_land()
 
     @property
     def misses_changes(self) -> bool:
         """The first DDL lacks changes that have not come, and nothing but what is failing could free the spool."""
         if self.progress.resolved_ts >= self.blocking.markers.unfinished_ts - 1 or not self.blocking.blocks:
             return False
-        return self.accounts.in_flight == self.planner.retries.waiting_items and self.planner.ready.none()
+        return self.accounts.in_flight == self.planner.retries.waiting_items and self.planner.ready.nothing_can_land()
 
     @property
     def held_tables(self) -> set[int]:

@@ -21,7 +21,7 @@ from tidegate.control.items import END
 from tidegate.control.queues import Queues
 from tidegate.format.ddl.events import ALL, DdlEvent, Scope
 
-HELD, DRAINING, WRITING = "held", "draining", "writing"
+WAITING, DRAINING, WRITING = "waiting", "draining", "writing"
 
 
 @dataclass
@@ -186,5 +186,5 @@ class Markers:
 
     def undrained(self, dispatcher: Numbers, ts: int) -> NDArray[np.bool_]:
         undrained: NDArray[np.bool_] = self._holds_before(dispatcher, ts)
-        undrained |= self.queues.dispatchers.flying[dispatcher] > 0
+        undrained |= self.queues.dispatchers.in_flight[dispatcher] > 0
         return undrained

@@ -110,7 +110,7 @@ class Planner:
 
     def _round(self, ready: Numbers, reason: str, date: int) -> Round:
         """Cut the queues of these dispatchers into files, up to what one round may take."""
-        taken, reason = self.pace.capped(ready, self.queues.dispatchers.bytes[ready], reason)
+        taken, reason = self.pace.capped(ready, self.queues.dispatchers.queued_bytes[ready], reason)
         self.due.visited += len(taken)
         cut_queues = cut_full if reason == "size" else cut_all
         cut = cut_queues(self.queues, self.markers, taken, self.limits.file_size_bytes)

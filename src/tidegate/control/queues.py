@@ -100,11 +100,11 @@ class Queues:
         owners = dispatcher[starts]
         was_empty = ds.head[owners] == END
         ds.head[owners[was_empty]] = slots[starts[was_empty]]
-        ds.oldest[owners[was_empty]] = items.accepted[slots[starts[was_empty]]]
+        ds.oldest_at[owners[was_empty]] = items.accepted_at[slots[starts[was_empty]]]
         filled = ~was_empty
         items.next[ds.tail[owners[filled]]] = slots[starts[filled]]
         ds.tail[owners] = slots[ends]
-        ds.bytes[owners] += np.add.reduceat(items.length[slots], starts) if len(slots) else 0
+        ds.queued_bytes[owners] += np.add.reduceat(items.length[slots], starts) if len(slots) else 0
         self.queued += len(slots)
         self.active += int(was_empty.sum())
         emptied: Numbers = owners[was_empty]
@@ -137,8 +137,8 @@ class Queues:
         head = items.next[slots[ends]]
         ds.head[owners] = head
         ds.tail[owners[head == END]] = END
-        ds.bytes[owners] -= np.add.reduceat(items.length[slots], starts)
+        ds.queued_bytes[owners] -= np.add.reduceat(items.length[slots], starts)
         left = head != END
-        ds.oldest[owners[left]] = items.accepted[head[left]]
+        ds.oldest_at[owners[left]] = items.accepted_at[head[left]]
         self.queued -= len(slots)
         self.active -= int((~left).sum())

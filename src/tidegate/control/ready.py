@@ -34,7 +34,7 @@ class Ready:
         """Those of these that cannot land now: their lanes wait for a retry, or a DDL stands before what they hold."""
         return np.setdiff1d(dispatcher, self._free(dispatcher))
 
-    def none(self) -> bool:
+    def nothing_can_land(self) -> bool:
         """Whether all that is queued stands behind markers, or in lanes that are busy."""
         return not len(self.among(self.due.active()))
 
@@ -70,6 +70,6 @@ class Ready:
                 return owners
         active = self.due.active()
         # Only what can land counts: a hanging table, however large, relieves the spool of nothing.
-        largest = self.among(active[np.argsort(-ds.bytes[active], kind="stable")])
-        enough = int(np.searchsorted(np.cumsum(ds.bytes[largest]), wanted)) + 1
+        largest = self.among(active[np.argsort(-ds.queued_bytes[active], kind="stable")])
+        enough = int(np.searchsorted(np.cumsum(ds.queued_bytes[largest]), wanted)) + 1
         return largest[:enough]

@@ -52,7 +52,7 @@ class Spool:
         return int(self.max_bytes * LOW_MARK)
 
     @property
-    def held(self) -> int:
+    def occupied_bytes(self) -> int:
         return sum(self.tier_bytes) + ITEM_BYTES * self.items
 
     @property
@@ -82,7 +82,7 @@ class Spool:
     def release_items(self, segments: Numbers, lengths: Ints) -> list[str]:
         """Give back items; returns the paths of segments that nothing refers to any more, to be deleted."""
         if len(segments) > self.items:
-            raise BrokenInvariant(f"released {len(segments)} items of {self.items} held")
+            raise BrokenInvariant(f"released {len(segments)} items of {self.items} in the spool")
         np.subtract.at(self._segments.refs, segments, 1)
         np.subtract.at(self._segments.live, segments, lengths)
         self.items -= len(segments)
@@ -113,18 +113,18 @@ class Spool:
 
     def may_wake(self) -> bool:
         """Whether the upstream may be woken now; moves the hysteresis."""
-        if self.held > self.high_mark or self.starved:
+        if self.occupied_bytes > self.high_mark or self.starved:
             self._over = True
-        elif self.held <= self.low_mark:
+        elif self.occupied_bytes <= self.low_mark:
             self._over = False
         return not self._over
 
     def under_pressure(self) -> bool:
-        return self.held >= self.low_mark or self.starved
+        return self.occupied_bytes >= self.low_mark or self.starved
 
     def excess(self) -> int:
         """Bytes to land so that the spool comes a little under its low mark; all of them while the disk is starved."""
-        return self.held if self.starved else self.held - int(self.low_mark * 0.9)
+        return self.occupied_bytes if self.starved else self.occupied_bytes - int(self.low_mark * 0.9)
 
     def pinned_share(self) -> float:
         """Share of the segment bytes that still hold something: 1.0 when nothing is wasted."""

@@ -28,13 +28,13 @@ def top_tables(queues: Queues, by: str, k: int, now: float) -> list[TableLine]:
     live = items.live()
     waiting, at = np.unique(items.dispatcher[live], return_inverse=True)
     oldest = np.full(len(waiting), now)
-    np.minimum.at(oldest, at, items.accepted[live])
+    np.minimum.at(oldest, at, items.accepted_at[live])
     if by == "lag":
         numbers, score = waiting.astype(np.int64), now - oldest
     else:
-        numbers = np.flatnonzero(ds.files[: ds.size])
-        score = ds.landed[numbers].astype(float)
-        score = -score / ds.files[numbers] if by == "small-files" else score
+        numbers = np.flatnonzero(ds.landed_files[: ds.size])
+        score = ds.landed_bytes[numbers].astype(float)
+        score = -score / ds.landed_files[numbers] if by == "small-files" else score
     best = numbers[np.argsort(-score, kind="stable")[:k]]
     ages = dict(zip(waiting.tolist(), (now - oldest).tolist(), strict=True)) if len(best) else {}
     return [_line(queues, number, ages.get(number, 0.0)) for number in best.tolist()]
@@ -42,5 +42,7 @@ def top_tables(queues: Queues, by: str, k: int, now: float) -> list[TableLine]:
 
 def _line(queues: Queues, number: int, lag_s: float) -> TableLine:
     ds = queues.dispatchers
-    files, landed = int(ds.files[number]), int(ds.landed[number])
-    return TableLine(queues.name(number), lag_s, int(ds.unacked[number]), files, landed, int(landed / max(1, files)))
+    files, landed = int(ds.landed_files[number]), int(ds.landed_bytes[number])
+    return TableLine(
+        queues.name(number), lag_s, int(ds.spool_bytes[number]), files, landed, int(landed / max(1, files))
+    )

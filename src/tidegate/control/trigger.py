@@ -13,7 +13,7 @@ class Trigger:
     """The table trigger: a DB or All event waits here while the maintainer still has to answer about an earlier one."""
 
     pending_acks: int = 0
-    held: Key | None = None
+    waiting: Key | None = None
 
     def submit(self) -> None:
         self.pending_acks += 1
@@ -23,11 +23,13 @@ class Trigger:
             raise BrokenInvariant("the table trigger was acknowledged more often than it asked")
         self.pending_acks -= 1
 
-    def hold(self, key: Key) -> None:
-        if self.held not in (None, key):
-            raise BrokenInvariant(f"the table trigger holds the event of {self.held} already, so not that of {key}")
-        self.held = key
+    def wait(self, key: Key) -> None:
+        if self.waiting not in (None, key):
+            raise BrokenInvariant(
+                f"at the table trigger the event of {self.waiting} waits already, so not that of {key}"
+            )
+        self.waiting = key
 
-    def release(self, key: Key) -> None:
-        if self.held == key:
-            self.held = None
+    def go_on(self, key: Key) -> None:
+        if self.waiting == key:
+            self.waiting = None

@@ -810,7 +810,7 @@ class Changefeed:
                 bytes_landed=totals.bytes_landed,
                 files=sum(totals.reasons.values()),
                 reasons=dict(totals.reasons),
-                spool_bytes=spool.held,
+                spool_bytes=spool.occupied_bytes,
                 spool_high_mark=spool.high_mark,
                 spool_low_mark=spool.low_mark,
                 spool_max_bytes=spool.max_bytes,
