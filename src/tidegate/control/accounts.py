@@ -1,8 +1,10 @@
 """The accounts of items: what each costs from when it is accepted until it is durable.
 
-An item costs bytes of the spool and of its dispatcher's share, and keeps position and checkpoint behind it. Invariants:
-1. Every accepted item becomes durable exactly once; what encodes to nothing counts at once.
+An item occupies bytes of the spool and of its dispatcher's share, and keeps the position before its batch. All of it is
+given back in one step, `release`, so that no two counts can differ. Invariants:
+1. Every accepted item becomes durable exactly once. An item without bytes is durable at once.
 2. Neither the checkpoint nor the position passes anything that is not durable.
+3. A round is answered once. A second answer would release its items twice.
 """
 
 from __future__ import annotations
@@ -25,16 +27,18 @@ from tidegate.errors import BrokenInvariant
 
 
 class Released(NamedTuple):
-    """Items that are durable: segments that nothing refers to any more, how long each took, and what they held."""
+    """What became free with items that are durable."""
 
-    segments: list[str]
-    ages_s: NDArray[np.float64]
+    segments: list[str]  # paths of those that no item refers to any more
+    ages_s: NDArray[np.float64]  # by item, from accepted to durable
     rows: int
     bytes: int
 
 
 @dataclass
 class Accounts:
+    """Queues, spool and progress, and what goes through them."""
+
     limits: Limits
     shared_lanes: bool = False
     queues: Queues = field(init=False)
@@ -44,14 +48,14 @@ class Accounts:
     durable_items: int = 0
     in_flight: int = 0  # items planned and not yet durable
     _under_way: set[int] = field(default_factory=set)  # rounds planned and not yet answered
-    _held: set[int] = field(default_factory=set)  # dispatchers over their share of the spool
+    _held: set[int] = field(default_factory=set)  # dispatchers that are over their share of the spool
 
     def __post_init__(self) -> None:
         self.queues = Queues(self.shared_lanes)
         self.spool = Spool(self.limits.spool_max_bytes)
 
     def store(self, number: int, batch: Batch, now: float) -> tuple[Numbers, list[str]]:
-        """Queue these items; returns the dispatchers that were empty before, and segments that no item refers to."""
+        """Queue these items. Returns the dispatchers whose queues were empty, and segments that no item refers to."""
         segment, unused = self._open_segments(batch)
         items, slots = self.queues.items, self.queues.items.allocate(len(batch))
         for name in ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length"):
@@ -64,12 +68,15 @@ class Accounts:
         return self.queues.append(slots, batch.dispatcher), unused
 
     def count_empty(self, items: int) -> None:
-        """So many items encode to nothing: they are durable at once."""
+        """So many items encode to no bytes: they are durable at once."""
         self.accepted_items += items
         self.durable_items += items
 
     def _open_segments(self, batch: Batch) -> tuple[Numbers, list[str]]:
-        """Number the segments of the items; returns a number per item and the segments that no item refers to."""
+        """The number of each item's segment, and the segments that no item refers to.
+
+        A segment's size is the end of its last item in the batch, of those too that were dropped: they are on disk.
+        """
         names = batch.items["segment"].combine_chunks().dictionary_encode()
         if isinstance(names, pa.ChunkedArray):
             names = names.combine_chunks()
@@ -92,7 +99,7 @@ class Accounts:
         self._hold(owners)
 
     def planned(self, round_: Round) -> None:
-        """A land task reads these items from now on; what is tried again is in flight already."""
+        """A land task reads these items from now on. Those of a retry are in flight already."""
         items = self.queues.items
         self._under_way.add(round_.id)
         items.reading[round_.slots] = True
@@ -101,7 +108,7 @@ class Accounts:
             np.add.at(self.queues.dispatchers.in_flight, items.dispatcher[round_.slots], 1)
 
     def answered(self, round_: Round, landed: NDArray[np.bool_]) -> None:
-        """Nobody reads the round's items any more; the files that landed count for their dispatchers."""
+        """Nobody reads the round's items any more, and the files that landed count for their dispatchers."""
         round_.check_answer(landed)
         if round_.id not in self._under_way:
             raise BrokenInvariant(f"round {round_.id} was answered twice")
@@ -112,12 +119,12 @@ class Accounts:
         np.add.at(ds.landed_bytes, owners, round_.bytes[landed])
 
     def release(self, slots: Numbers, now: float) -> Released:
-        """These items are durable, or were before: free what they held."""
+        """These items are durable, by this landing or by an earlier one: give back all that they occupy."""
         items, ds = self.queues.items, self.queues.dispatchers
         owners, lengths = items.dispatcher[slots].astype(np.int64), items.length[slots]
         np.subtract.at(ds.spool_bytes, owners, lengths)
         np.subtract.at(ds.in_flight, owners, 1)
-        # Slots come in order, so the last assignment of an owner is its furthest change.
+        # Items of one dispatcher come in order, so the last assignment is its furthest change.
         ds.durable_ts[owners], ds.durable_seq[owners] = items.last_ts[slots], items.last_seq[slots]
         released = Released(
             self.spool.release_items(items.segment[slots].astype(np.int64), lengths),
@@ -134,7 +141,11 @@ class Accounts:
         return released
 
     def _hold(self, dispatcher: Numbers) -> None:
-        """A dispatcher over its share of the spool is held until it is down to half of it."""
+        """A dispatcher that is over its share of the spool is held until it is down to half of it.
+
+        One table that fails, or that gets more than it can land, would otherwise fill the spool, and all tables would
+        stand still with it. Half, not the whole share: else it would be held and let go with every file.
+        """
         share = self.limits.spool_max_bytes * self.limits.dispatcher_share
         occupied = self.queues.dispatchers.spool_bytes[dispatcher]
         self._held.update(dispatcher[occupied > share].tolist())
@@ -143,5 +154,5 @@ class Accounts:
 
     @property
     def held_tables(self) -> set[int]:
-        """Ids of the tables that a source should not hand out now: one of their spans is over its share."""
+        """Ids of the tables that a source should not hand out now, because one of their dispatchers is held."""
         return set(self.queues.dispatchers.table_id[list(self._held)].tolist()) if self._held else set()

@@ -1,6 +1,9 @@
-"""Admission: what of a micro-batch is taken in, and what a source must not send.
+"""Admission: which items of a micro-batch are taken in, and what a source must not send.
 
-All refusals look at one `Batch`: the items as columns, in the order in which they will be queued.
+A source may send again what was accepted before, as after a restart; that is dropped without a word. But it must hand
+out each table in order and keep its promises about resolved marks. What breaks them is refused with the table's name,
+for it would make files that no reader can apply, and nobody could repair them later. All rules look at one `Batch`: the
+items as columns, sorted once into the order in which they will be queued.
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ _COLUMNS = ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq",
 
 @dataclass(frozen=True)
 class Batch:
-    """Row items in dispatcher order, those of one dispatcher by where they begin. `at` is their row in `items`."""
+    """Row items as columns, by dispatcher and then by their first change."""
 
-    items: pa.Table
-    at: Numbers
+    items: pa.Table  # as they came
+    at: Numbers  # for each item its row in `items`
     dispatcher: Numbers
     version: Ints
     layout: Ints
@@ -51,17 +54,17 @@ class Batch:
         return group_starts(self.dispatcher)
 
     def keep(self, which: NDArray[np.bool_]) -> Batch:
-        if which.all():
+        if which.all():  # nearly always
             return self
         names = ("at", "dispatcher", *_COLUMNS)
         return replace(self, **{name: getattr(self, name)[which] for name in names})
 
     def ints(self, name: str) -> Ints:
-        """Another column, of the items that are left."""
+        """Another column of these items."""
         return _ints(self.items, name)[self.at]
 
     def databases(self) -> Ints:
-        """By dispatcher the id of the database that its first item names, 0 if it names none."""
+        """By dispatcher, the id of the database that its first item names; 0 if it names none."""
         ids: Ints = self.items["schema_id"].fill_null(0).to_numpy()[self.at[self.starts]]
         return ids
 
@@ -72,7 +75,7 @@ class Batch:
 
 
 def read_batch(items: pa.Table, queues: Queues) -> Batch:
-    """The items in order; dispatchers that come for the first time get their numbers."""
+    """The items in order. Dispatchers that come for the first time get their numbers here."""
     dispatcher = queues.number(_ints(items, "table_id"), _ints(items, "span"), _ints(items, "logical_table_id"))
     columns = {name: _ints(items, name) for name in _COLUMNS}
     at = np.lexsort((columns["first_seq"], columns["first_ts"], dispatcher))
@@ -80,10 +83,7 @@ def read_batch(items: pa.Table, queues: Queues) -> Batch:
 
 
 def admit(batch: Batch, dispatchers: Dispatchers, resolved_ts: int) -> Batch:
-    """The batch without what was accepted before.
-
-    Raises BadEvents when a source breaks the order of a table.
-    """
+    """The batch without what was accepted before. Raises BadEvents when a source breaks the order of a table."""
     fresh = batch.keep(~_stale(batch, dispatchers))
     _refuse_disorder(fresh, dispatchers)
     _refuse_older_versions(fresh, dispatchers)
@@ -92,12 +92,16 @@ def admit(batch: Batch, dispatchers: Dispatchers, resolved_ts: int) -> Batch:
 
 
 def _stale(batch: Batch, ds: Dispatchers) -> NDArray[np.bool_]:
+    """Which items end at or before the last change that was accepted of their dispatcher."""
     owner = batch.dispatcher
     return after_or_equal(ds.accepted_ts[owner], ds.accepted_seq[owner], batch.last_ts, batch.last_seq)
 
 
 def _refuse_disorder(batch: Batch, ds: Dispatchers) -> None:
-    """Each item must begin after the one before it of its dispatcher, and after all accepted before."""
+    """An item must begin after the item before it, and after all that was accepted of its dispatcher.
+
+    An item that was accepted in part is refused too: its bytes cannot be cut, and the half would land twice.
+    """
     owners = batch.dispatcher[batch.starts]
     before_ts, before_seq = np.roll(batch.last_ts, 1), np.roll(batch.last_seq, 1)
     before_ts[batch.starts], before_seq[batch.starts] = ds.accepted_ts[owners], ds.accepted_seq[owners]
@@ -112,7 +116,7 @@ def _refuse_disorder(batch: Batch, ds: Dispatchers) -> None:
 
 
 def _refuse_older_versions(batch: Batch, ds: Dispatchers) -> None:
-    """A version that comes back would start the numbers of its directory at 1 again."""
+    """A version must not come back: its directory has files, and its numbers would start at 1 again."""
     before = np.roll(batch.version, 1)
     before[batch.starts] = ds.version[batch.dispatcher[batch.starts]]
     bad = np.flatnonzero(batch.version < before)
@@ -125,7 +129,7 @@ def _refuse_older_versions(batch: Batch, ds: Dispatchers) -> None:
 
 
 def _refuse_resolved(batch: Batch, resolved_ts: int) -> None:
-    """The checkpoint may have passed whatever lies at or below a resolved mark of an earlier batch."""
+    """A change must not come after its resolved mark: the checkpoint may have passed it, and readers rely on that."""
     late = np.flatnonzero(batch.first_ts <= resolved_ts)
     if len(late):
         i = int(late[0])
@@ -136,7 +140,7 @@ def _refuse_resolved(batch: Batch, resolved_ts: int) -> None:
 
 
 def refuse_divided(batch: Batch, markers: Markers) -> None:
-    """An item that stands on both sides of a marker could neither land nor wait."""
+    """An item must not have changes on both sides of a DDL's marker: it could neither land nor wait."""
     found = markers.divided(batch.dispatcher, batch.first_ts, batch.last_ts)
     if found is not None:
         i, ts = found
@@ -148,7 +152,7 @@ def refuse_divided(batch: Batch, markers: Markers) -> None:
 
 
 def admit_ddls(ddls: Sequence[Ddl], blocking: Blocking, progress: Progress) -> list[Ddl]:
-    """In order those that are new; one at or below the checkpoint was over before a restart, a repeat is none."""
+    """The DDLs that are new, in order. One at or below the checkpoint was over before a restart."""
     if not ddls:
         return []
     blocking.forget(progress.checkpoint_ts)
@@ -161,7 +165,7 @@ def admit_ddls(ddls: Sequence[Ddl], blocking: Blocking, progress: Progress) -> l
 
 
 def _refuse_late_ddl(ddl: Ddl, due: Mapping[Key, Ddl], resolved_ts: int) -> None:
-    """A DDL must come before its resolved mark."""
+    """A DDL must not come after its resolved mark: changes behind it may have landed already."""
     if ddl.key in due and ddl.key.ts <= resolved_ts:
         raise BadEvents(
             f"the DDL `{ddl.event.query:.120}` of commit-ts {ddl.key.ts} follows the resolved mark {resolved_ts}; a "
@@ -170,7 +174,7 @@ def _refuse_late_ddl(ddl: Ddl, due: Mapping[Key, Ddl], resolved_ts: int) -> None
 
 
 def _refuse_second_ddl(ddl: Ddl, due: Mapping[Key, Ddl], blocking: Blocking) -> None:
-    """A DDL's commit-ts and seq must be its own."""
+    """No two DDLs may have one commit-ts and seq: the second would be taken for a repeat and be lost."""
     other = due[ddl.key] if ddl.key in due else blocking.blocks.get(ddl.key)
     if other is not None and other.event != ddl.event:
         raise BadEvents(

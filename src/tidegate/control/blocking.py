@@ -1,15 +1,16 @@
-"""The dispatchers' side of a DDL: drain markers, freezing, the table trigger, and the order among DDLs.
+"""The walk of a DDL through the dispatchers: it arrives, drains, is written, and is over.
 
-A DDL of commit-ts T puts a drain marker, by commit-ts, into the queue of every dispatcher it touches. What stands
-before the marker lands at once, nothing behind it is planned. The dispatcher has *drained* when nothing of it below T
-waits or is under way and the resolved mark has reached T - 1, so that rows still on their way count. A DDL of one
-dispatcher is then written; others meet in the maintainer's barrier (`barrier.py`). Invariants:
-1. A dispatcher deals with one DDL at a time, in commit-ts order; DDLs that share none do not wait for each other.
-2. A marker over a database or over all is compared with the dispatchers that hold something, never stored for each.
-3. Nothing of a DDL is written before all dispatchers it touches have drained, and nothing passes its marker before it
-   is over.
-4. A table belongs to the database that its first change named, until a DDL moves it; what later changes say counts for
-   nothing, for they may stand behind a DDL that is not over.
+A reader applies a DDL of commit-ts T after all changes before T and before all after it. So its schema files are
+written only when everything before T is durable, and nothing after T lands before they are. A dispatcher has *drained*
+when nothing of it below T is queued or under way, and the resolved mark has reached T - 1: then no row below T can
+still come. A DDL of one dispatcher is then written; dispatchers of a larger one meet in the maintainer's barrier first
+(`barrier.py`). Invariants:
+1. A dispatcher deals with one DDL at a time, in commit-ts order. DDLs that share no dispatcher do not wait for each
+   other.
+2. Nothing of a DDL is written before all dispatchers that it touches have drained.
+3. Nothing passes the marker of a DDL before the DDL is over.
+4. A table belongs to the database that its first change named, until a DDL moves it. Later changes say nothing about
+   it: they may be behind a DDL that is not over.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tidegate.format.ddl.events import NORMAL, TRIGGER, DdlEvent, has_schedule_c
 
 
 class Ddl(NamedTuple):
-    """A DDL as it came: the event, and the table whose dispatcher received it."""
+    """A DDL as it came: which one, the table whose dispatcher received it, and the event."""
 
     key: Key
     receiver: int
@@ -45,8 +46,8 @@ class Blocking:
     queues: Queues
     spans: int = 1
     trigger: Trigger = field(default_factory=Trigger)
-    skipped: int = 0
-    _done: set[Key] = field(default_factory=set)  # over, and maybe above the checkpoint
+    skipped: int = 0  # DDLs that came and are not for the sink
+    _done: set[Key] = field(default_factory=set)  # over, but above the checkpoint: a source may send them again
 
     def __post_init__(self) -> None:
         self.markers = Markers(self.queues)
@@ -61,18 +62,18 @@ class Blocking:
     def maintainer(self) -> Maintainer:
         return Maintainer(self.trigger_number)
 
-    # -- markers ---------------------------------------------------------------------------------------------------
+    # -- arriving --------------------------------------------------------------------------------------------------
 
     def knows(self, key: Key) -> bool:
         """Whether this DDL has come before."""
         return key in self.blocks or key in self._done
 
     def forget(self, checkpoint_ts: int) -> None:
-        """DDLs at or below the checkpoint are over for good, so they need not be remembered."""
+        """DDLs at or below the checkpoint never count again, so they need not be remembered."""
         self._done = {key for key in self._done if key.ts > checkpoint_ts}
 
     def arrive(self, ddl: Ddl, batch: int, now: float) -> Block | None:
-        """A DDL has come; None if it is not for the sink or has come before."""
+        """A DDL has come and freezes its dispatchers from now on; None if it is not for the sink or came before."""
         key, receiver, event = ddl
         if self.knows(key):
             return None
@@ -90,7 +91,7 @@ class Blocking:
         return block
 
     def has_drained(self, key: Key, checkpoint_ts: int) -> bool:
-        """Whether all that this DDL touches have acknowledged its marker; a DDL that never came is an error."""
+        """Whether everything before this DDL's markers is durable. A DDL that never came is an error."""
         block = self.blocks.get(key)
         if block is not None:
             return block.stage == WRITING
@@ -106,7 +107,7 @@ class Blocking:
     # -- draining ----------------------------------------------------------------------------------------------------
 
     def advance(self, resolved_ts: int, now: float) -> list[Write]:
-        """What must be written now that more has landed, arrived or finished."""
+        """The DDLs that can be written, now that more has landed, come or finished. In commit-ts order."""
         writes: list[Write] = []
         for block in self.markers.up_to(resolved_ts + 1):
             if block.stage != WRITING and self.markers.is_first(block):
@@ -114,6 +115,7 @@ class Blocking:
         return writes
 
     def _drain(self, block: Block, now: float) -> list[Write]:
+        """Look which dispatchers have drained since the last time; those that have are not looked at again."""
         if block.wide is not None and self._waits_for_trigger(block):
             return []
         if block.left is None:
@@ -126,7 +128,7 @@ class Blocking:
         return writes
 
     def _waits_for_trigger(self, block: Block) -> bool:
-        """A DB or All event drains only when the maintainer owes the table trigger no answer."""
+        """A wide DDL drains only when the maintainer owes the table trigger no answer (see `trigger.py`)."""
         if self.trigger.pending_acks:
             self.trigger.wait(block.key)
             block.stage = WAITING
@@ -136,7 +138,7 @@ class Blocking:
         return False
 
     def _alone(self, block: Block) -> list[Write]:
-        """A DDL of one dispatcher, which writes it itself; the maintainer hears of it afterwards."""
+        """A DDL of one dispatcher: nobody else is to be asked, so the receiver writes it as soon as it has drained."""
         if block.left is not None and len(block.left):
             return []
         if self._asks(block):
@@ -144,7 +146,7 @@ class Blocking:
         return [Write(block.key, block.receiver)]
 
     def _report(self, block: Block, drained: Numbers) -> list[Write]:
-        """Who has drained reports; over a database or over all the trigger speaks for all that were compared."""
+        """Dispatchers that have drained report to the maintainer; for a wide DDL the trigger does, when all have."""
         reporting = drained[np.isin(drained, block.members)]
         if block.wide is not None:
             reporting = block.members if block.left is not None and not len(block.left) else reporting[:0]
@@ -155,7 +157,7 @@ class Blocking:
         return writes
 
     def _asks(self, block: Block) -> bool:
-        """Whether the table trigger needs the maintainer's answer about this DDL before one over a database or all."""
+        """Whether the table trigger waits for the maintainer's answer about this DDL before the next wide one."""
         if self.trigger_number not in block.members:
             return False
         return block.blocking or has_schedule_changes(block.event)
@@ -163,7 +165,7 @@ class Blocking:
     # -- over --------------------------------------------------------------------------------------------------------
 
     def written(self, write: Write) -> list[Block]:
-        """The schema files of this DDL stand; returns the DDLs that are over with it. A repeat changes nothing."""
+        """The schema files of this DDL are written. Returns the DDLs that are over by it. A repeat changes nothing."""
         block = self.blocks.get(write.key)
         if block is None or block.stage != WRITING:
             return []
@@ -173,6 +175,7 @@ class Blocking:
         return self._carry_out(self.maintainer.written(write.key, write.dispatcher))
 
     def _carry_out(self, actions: list[Action]) -> list[Block]:
+        """Do what the maintainer wants, at once: dispatchers and maintainer are on one driver."""
         over = []
         while actions:
             action = actions.pop(0)
@@ -185,6 +188,7 @@ class Blocking:
         return over
 
     def _over(self, block: Block) -> Block:
+        """Take the markers away, and give the trigger its answer."""
         self.markers.remove(block)
         self._done.add(block.key)
         if self._asks(block):
@@ -192,6 +196,6 @@ class Blocking:
         return block
 
     def _schedule(self, event: DdlEvent) -> None:
-        """Tables move to their databases; what begins has its dispatchers already, what ends simply gets no more."""
+        """Tables move to their new databases. A new table has its dispatchers already, a dropped one gets no more."""
         for table in event.updated_schemas:
             self.queues.dispatchers.schema_id[self._members.numbers((table.table_id,))] = table.new_schema_id

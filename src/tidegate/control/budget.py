@@ -1,4 +1,9 @@
-"""The request budget: how many requests a second all tables together may make, and who gets them when they are few."""
+"""The request budget: how many requests a second all tables together may make, and who gets them when they are few.
+
+With many small tables the price of a sink is the number of requests, not of bytes. A budget makes the price a choice:
+files become larger and changes older. Nothing that is already late for another reason is refused: DDLs, closing and
+retries are always paid, and what they overspend is missing later.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +17,40 @@ from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
 from tidegate.format.tables import SETTLED
 
-_TABLE_REQUESTS = 3  # of a landing with one file: data, index read and put
-_SCHEMA_REQUESTS = 2
-_SAVED_S = 2.0  # for so long unspent requests are kept
+_TABLE_REQUESTS = 3  # for a table with one file: put the data, read the index, put the index
+_SCHEMA_REQUESTS = 2  # for its schema file: look for it, put it
+_SAVED_S = 2.0  # unspent requests are kept this long, so that a burst after an idle hour stays small
 
 
 @dataclass
 class Budget:
+    """What is left to spend. Without a budget (`put_budget` is None) everything is affordable."""
+
     limits: Limits
     dispatchers: Dispatchers
-    late_s: float = 0.0  # how far the oldest change is past its age bound because the budget is spent
-    requests: float = 0.0  # that are left; below 0 after what the budget cannot refuse
+    late_s: float = 0.0  # how far the oldest change is past the flush interval because the budget is spent
+    requests: float = 0.0  # requests left; below 0 after rounds that the budget may not refuse
     _refilled: float | None = None
 
     def refill(self, now: float) -> None:
+        """Time has passed, so there are requests again."""
         budget = self.limits.put_budget
         if budget is not None:
             since = now - self._refilled if self._refilled is not None else _SAVED_S
             self.requests, self._refilled = min(self.requests + since * budget, _SAVED_S * budget), now
 
     def spend(self, round_: Round) -> None:
+        """The round goes out: a request for each file, two for each index, and those for schema files."""
         lanes = len(np.unique(round_.lane))
         asked = len(round_) + (_TABLE_REQUESTS - 1) * lanes + _SCHEMA_REQUESTS * int((round_.schema != SETTLED).sum())
         self.requests -= asked if self.limits.put_budget is not None else 0
 
     def affordable(self, ready: Numbers, now: float) -> Numbers:
-        """Of these, what the budget pays for now: the largest and oldest. It is saved up, so that rounds are whole."""
+        """Of these dispatchers, those that the budget pays for now: the oldest and largest.
+
+        While less than a round's worth is left it pays for nobody and saves up. Otherwise every few requests would be
+        spent on a job of their own.
+        """
         budget = self.limits.put_budget
         if budget is None or not len(ready):
             return ready

@@ -1,4 +1,10 @@
-"""Compaction of the spool: what cannot land and pins nearly empty segments is copied together."""
+"""Compaction of the spool: items that cannot land are copied together, so that the segments they pin can be deleted.
+
+A segment has items of many tables and is deleted when its last item is durable. One table that fails for hours would
+pin all segments of these hours, each for a few bytes, and the spool would be full of waste. So, under pressure, the
+items of such tables are copied into new segments. The copy runs in the background and changes nothing:
+only when it is done do the items refer to their copies, except those that were planned or landed in the meantime.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +21,26 @@ from tidegate.control.queues import Queues
 from tidegate.control.ready import Ready
 from tidegate.control.spool import Spool
 
-_MOVE_BYTES = 256 << 20
-_NEARLY_EMPTY = 0.5  # a segment of which at most this share is still held
-_WORTH_MOVING = 1 / 64  # of the spool, freed by one move
+_MOVE_BYTES = 256 << 20  # copied by one move at most, so that it is soon over
+_NEARLY_EMPTY = 0.5  # share of a segment's bytes that items still need, at most
+_WORTH_MOVING = 1 / 64  # share of the spool that a move must free, or it is not worth its reads and writes
 
 
 @dataclass(frozen=True)
 class Move:
-    """Items that cannot land now and pin segments that are nearly empty otherwise: to be copied together."""
+    """Items to copy together.
+
+    Segment and offset are noted for each, because a slot may be given to another item before the move is over.
+    """
 
     slots: Numbers
-    segments: Numbers  # by item, with its place there: a slot may hold another item before the move is over
+    segments: Numbers
     offsets: Ints
     lengths: Ints
 
 
 class Copy(NamedTuple):
-    """Where an item of a move stands too."""
+    """Where the copy of an item is."""
 
     path: str
     tier: int
@@ -40,13 +49,15 @@ class Copy(NamedTuple):
 
 @dataclass
 class Compaction:
+    """Finds what to move, one move at a time, and takes the copies into use."""
+
     queues: Queues
     spool: Spool
     ready: Ready
     _moving: bool = False
 
     def remains(self) -> Move | None:
-        """What to copy together under pressure: a little that cannot land and pins much of the spool."""
+        """What to copy now: a few items that cannot land and pin much of the spool. None without pressure."""
         spool, items = self.spool, self.queues.items
         if self._moving or not spool.under_pressure():
             return None
@@ -60,7 +71,10 @@ class Compaction:
         return Move(slots, segments, items.offset[slots], items.length[slots])
 
     def _pinning(self, most_bytes: int) -> Numbers:
-        """Items in nearly empty segments of which nothing can land now."""
+        """Items in nearly empty segments from which nothing can land now.
+
+        A segment with an item that can land, or that a task reads, is left out: it may be free without a copy.
+        """
         spool, items = self.spool, self.queues.items
         live = items.live()
         live = live[np.isin(items.segment[live], spool.emptiest(spool.excess(), _NEARLY_EMPTY, most_bytes))]
@@ -70,24 +84,25 @@ class Compaction:
         return pinning
 
     def _whole_segments(self, slots: Numbers, most_bytes: int) -> Numbers:
-        """Whole segments only, for one of which something is left is not freed; those that hold least come first."""
+        """Of these the items of whole segments, the emptiest first, up to so many bytes.
+
+        A segment of which one item is left is not freed, and its copy would be for nothing.
+        """
         items = self.queues.items
-        held = np.bincount(items.segment[slots], items.length[slots])
-        slots = slots[np.lexsort((items.segment[slots], held[items.segment[slots]]))]
+        needed = np.bincount(items.segment[slots], items.length[slots])
+        slots = slots[np.lexsort((items.segment[slots], needed[items.segment[slots]]))]
         left = np.cumsum(items.length[slots]) > most_bytes
         kept: Numbers = slots[~np.isin(items.segment[slots], items.segment[slots[left]])]
         return kept
 
     def moved(self, move: Move, copies: Sequence[Copy]) -> list[str]:
-        """The items of a move stand at these copies too; returns what can be deleted now.
-
-        What was planned, or has landed, since the move began stays where it is read. Without copies nothing moved.
-        """
+        """The items of a move were copied; returns the segments that can be deleted now. No copies: it failed."""
         self._moving = False
         freed = self._adopt(move, copies) if copies else []
         return freed + self.spool.unpin(np.unique(move.segments))
 
     def _adopt(self, move: Move, copies: Sequence[Copy]) -> list[str]:
+        """Items that are still where they were refer to their copies from now on."""
         items, spool = self.queues.items, self.spool
         here = self._still_here(move)
         slots, lengths = move.slots[here], items.length[move.slots[here]]
@@ -104,7 +119,10 @@ class Compaction:
         return freed + [path for path in ends if path not in used]
 
     def _still_here(self, move: Move) -> NDArray[np.bool_]:
-        """Which items of the move still stand where they stood when it began, and are read by nobody."""
+        """Which items are still where they were when the move began, and are read by no land task.
+
+        A task that reads keeps its path: the old segment must stay until it is done.
+        """
         items = self.queues.items
         here = (items.first_ts[move.slots] != NOTHING_PENDING) & (items.segment[move.slots] == move.segments)
         here &= ~items.reading[move.slots]

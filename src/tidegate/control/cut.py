@@ -1,7 +1,9 @@
 """Cutting queues into files.
 
-A file holds whole items of one dispatcher and version, in order, as close to `file-size` as the items allow; items of
-one transaction stay in one file unless together they exceed it.
+A file has whole items of one dispatcher and one version, in order, and is as near to `file-size` as whole items allow.
+The items of one transaction stay in one file unless together they are larger than a file: a reader that applies file
+after file then sees whole transactions. Files are cut from the front of a queue only, so a file that is cut once is the
+same whatever comes later.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from tidegate.control.queues import Queues
 
 @dataclass(frozen=True)
 class Cut:
-    """Items in the order of their queues, those of one dispatcher together."""
+    """Items that go into files, as columns, in the order of their queues; those of one dispatcher are together."""
 
     slots: Numbers
     dispatcher: Numbers
@@ -29,7 +31,7 @@ class Cut:
         return Cut(self.slots[which], self.dispatcher[which], self.file_of[which])
 
     def within(self, items: Items, most_bytes: float) -> Cut:
-        """Only the first files that together have no more bytes, but at least one: a queue alone can hold more."""
+        """The first files, as many as have no more bytes together, at least one. One queue may have more than that."""
         starts = group_starts(self.file_of)
         sizes = np.add.reduceat(items.length[self.slots], starts)
         fits = (np.cumsum(sizes) <= most_bytes) | (np.arange(len(sizes)) == 0)
@@ -37,30 +39,31 @@ class Cut:
 
 
 def cut_all(queues: Queues, markers: Markers, dispatcher: Numbers, file_size_bytes: int) -> Cut:
-    """All that the queues of these dispatchers may land."""
+    """All that may land of these queues, the last and smaller file of each included."""
     return _cut(queues, markers, dispatcher, file_size_bytes)[0]
 
 
 def cut_full(queues: Queues, markers: Markers, dispatcher: Numbers, file_size_bytes: int) -> Cut:
-    """Only files that will not grow any more; the last, incomplete one of each queue is left."""
+    """Only files that cannot grow any more. A size flush uses this: the rest of a queue goes on growing."""
     cut, final = _cut(queues, markers, dispatcher, file_size_bytes)
     return cut.keep(final)
 
 
 def _cut(queues: Queues, markers: Markers, dispatcher: Numbers, file_size_bytes: int) -> tuple[Cut, NDArray[np.bool_]]:
-    """Cut what may land into files, and say of each item whether its file will grow no more."""
+    """Cut what may land into files; and for each item, whether its file cannot grow any more."""
     items = queues.items
     slots, owner_at = queues.walk(dispatcher)
     keep = _first_version(items.version[slots], owner_at)
     keep &= items.first_ts[slots] < markers.frozen_from(dispatcher)[owner_at]
-    ended = np.isin(owner_at[keep], owner_at[~keep])  # a newer version follows: these files will not grow
+    # Behind these a newer version or a DDL's marker follows, so nothing more comes for their last file.
+    ended = np.isin(owner_at[keep], owner_at[~keep])
     slots, owner_at = slots[keep], owner_at[keep]
     file_of, complete = _files(items, slots, owner_at, file_size_bytes)
     return Cut(slots, dispatcher[owner_at], file_of), complete | ended
 
 
 def _first_version(version: Ints, owner_at: Ints) -> NDArray[np.bool_]:
-    """One landing has one version: keep the items before a queue's first change of version."""
+    """Which items come before the first change of version in their queue: a lane lands one version at a time."""
     starts = group_starts(owner_at)
     counts = group_sizes(starts, len(version))
     changed = np.cumsum(version != np.repeat(version[starts], counts))
@@ -68,7 +71,10 @@ def _first_version(version: Ints, owner_at: Ints) -> NDArray[np.bool_]:
 
 
 def _files(items: Items, slots: Numbers, owner_at: Ints, file_size_bytes: int) -> tuple[Ints, NDArray[np.bool_]]:
-    """File number (within this round) of each item, and whether its file is as large as `file-size` asks."""
+    """The file of each item, counted through the round, and whether that file is as large as `file-size` asks.
+
+    Only queues that have a whole file are walked one by one; all others are one file each.
+    """
     starts = group_starts(owner_at)
     ends = np.append(starts[1:], len(slots))
     length = items.length[slots]
@@ -85,16 +91,16 @@ def _files(items: Items, slots: Numbers, owner_at: Ints, file_size_bytes: int) -
 
 
 def _cut_queue(items: Items, slots: Numbers, file_size_bytes: int) -> Ints:
-    """Ends of the complete files of one queue, each the allowed end nearest to `file-size`."""
+    """Where the complete files of one queue end: each at the allowed end that is nearest to `file-size`."""
     ends = np.cumsum(items.length[slots])
-    # A cut is allowed where the next item begins another transaction.
+    # A file may end where the next item begins another transaction.
     free_ends = np.flatnonzero(np.append(items.first_ts[slots[1:]] != items.last_ts[slots[:-1]], True))
     cuts: list[int] = []
     base = 0
     while len(ends) and int(ends[-1]) - base >= file_size_bytes:
         start = cuts[-1] if cuts else 0
         cut = int(free_ends[_nearest(ends[free_ends] - base, file_size_bytes)]) + 1
-        # One transaction larger than a file: cut inside it.
+        # The transaction is larger than a file. It is cut inside, or the file would grow without limit.
         if cut <= start or int(ends[cut - 1]) - base > 2 * file_size_bytes:
             cut = int(np.searchsorted(ends, base + file_size_bytes)) + 1
         cuts.append(min(cut, len(ends)))
@@ -103,6 +109,7 @@ def _cut_queue(items: Items, slots: Numbers, file_size_bytes: int) -> Ints:
 
 
 def _nearest(sizes: Ints, wanted: int) -> int:
+    """The position of the size nearest to `wanted`; of two equally near the smaller one."""
     at = min(int(np.searchsorted(sizes, wanted)), len(sizes) - 1)
     if at and wanted - int(sizes[at - 1]) <= int(sizes[at]) - wanted and sizes[at - 1] > 0:
         return at - 1

@@ -1,6 +1,7 @@
-"""Accepted items, columnar: a row number in these columns is a slot.
+"""Accepted items as columns: an item is a slice of a segment, with consecutive changes of one dispatcher and version.
 
-A slot is either free, queued in exactly one queue, or planned in exactly one landing.
+Its row number here is its slot. A slot is free, or in exactly one queue, or in exactly one round. Slots are used again,
+so the columns are as long as the most items at one time.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Columns, Ints, Numbers
 
-END = -1  # no next item
+END = -1  # the slot behind the last item of a queue
 
 
 class Items(Columns):
-    """Accepted items. A free slot has the greatest `first_ts`, so the smallest pending ts is a plain minimum."""
+    """A row for each item. A free slot has the greatest `first_ts`, so the first pending one is a plain minimum."""
 
     _dtypes = {  # noqa: RUF012
         "dispatcher": np.int32, "version": np.int64, "layout": np.int64, "first_ts": np.int64, "first_seq": np.int64,
@@ -35,14 +36,15 @@ class Items(Columns):
     length: Ints
     accepted_at: NDArray[np.float64]
     batch: Ints
-    next: Ints
-    reading: NDArray[np.bool_]  # a landing is under way that reads it where it stands
+    next: Ints  # the slot of the next item in its queue
+    reading: NDArray[np.bool_]  # a land task reads its bytes, so they must not move
 
     def __init__(self) -> None:
         super().__init__()
         self._free: list[Numbers] = []
 
     def allocate(self, count: int) -> Numbers:
+        """Slots for so many items, those that were free first."""
         taken: list[Numbers] = []
         while self._free and count:
             slots = self._free.pop()
@@ -56,6 +58,7 @@ class Items(Columns):
         return np.concatenate(taken) if taken else np.zeros(0, np.int64)
 
     def free(self, slots: Numbers) -> None:
+        """These items are durable; their slots may be given again."""
         self.first_ts[slots] = NOTHING_PENDING
         if len(slots):
             self._free.append(slots.copy())
@@ -65,4 +68,5 @@ class Items(Columns):
         return np.flatnonzero(self.first_ts[: self.size] != NOTHING_PENDING)
 
     def first_pending_ts(self) -> int:
+        """The smallest commit-ts that is not durable."""
         return int(self.first_ts[: self.size].min(initial=NOTHING_PENDING))

@@ -1,9 +1,11 @@
-"""The ledger: the driver's one account of accepted items, planned files and durable changes.
+"""The ledger: what was accepted, what is planned, what is durable, and what follows from it.
 
-Facts go in (a batch was accepted, a round answered), actions come out (plan a round, delete segments, hold a table).
-Invariants:
-1. Every accepted item becomes durable exactly once; what encodes to nothing or is a duplicate counts at once.
-2. Items of one dispatcher never overlap and never decrease in (commit_ts, seq).
+The driver reports facts (a batch is in the spool, a round has answered) and gets decisions (land this round, delete
+these segments, write these schema files). The ledger never acts itself: it knows no clock, no thread and no store, so a
+test can drive it through any order of events. A change walks through it in three calls: `accept` queues its item,
+`plan` puts the item into a file, `receive` makes it durable. Invariants:
+1. Every accepted item becomes durable exactly once. A duplicate, or an item without bytes, counts at once.
+2. Items of one dispatcher never overlap and never go back in (commit_ts, seq).
 3. Neither the checkpoint nor the position passes anything that is not durable.
 """
 
@@ -33,30 +35,34 @@ from tidegate.control.versions import NOWHERE, Found, redirect, rename
 
 @dataclass(frozen=True)
 class Accepted:
+    """What a batch brought."""
+
     rows: int
     bytes: int
     items: int
-    duplicates: int
-    dropped_segments: list[str]
+    duplicates: int  # items that were accepted before
+    dropped_segments: list[str]  # no item refers to these: they can be deleted
 
 
 @dataclass(frozen=True)
 class Durable:
     """What a round's answer changed."""
 
-    segments: list[str]  # nothing refers to these any more
-    ages_s: NDArray[np.float64]  # accepted-to-durable time of every item that landed
+    segments: list[str]  # no item refers to these any more: they can be deleted
+    ages_s: NDArray[np.float64]  # of every item that landed, from accepted to durable
     rows: int
     bytes: int
     withdrawn: list[int]  # plan numbers that will never land
-    dropped: list[str]  # tables whose files were left out: delivered before
+    dropped: list[str]  # tables whose files were dropped, because their changes were delivered before
 
 
 @dataclass
 class Ledger:
+    """Asks its parts in order; what each decides, and why, is in their modules."""
+
     limits: Limits
     shared_lanes: bool = False
-    spans: int = 1  # dispatchers of a table
+    spans: int = 1  # dispatchers per table
 
     def __post_init__(self) -> None:
         self.accounts = Accounts(self.limits, self.shared_lanes)
@@ -68,25 +74,32 @@ class Ledger:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing is under way: all that was accepted is durable."""
+        """Whether all that was accepted is durable."""
         return self.queues.queued == 0 and self.accounts.in_flight == 0 and not self.blocking.blocks
 
     @property
     def only_frozen(self) -> bool:
-        """All that is left waits for DDLs, and these for changes that have not come yet."""
+        """Whether all that is left waits for DDLs, and these for changes that have not come.
+
+        A changefeed that closes is at rest then: more would only come if it went on reading.
+        """
         waiting = bool(self.blocking.blocks) and not self.blocking.writing
         return waiting and self.accounts.in_flight == 0 and self.planner.ready.nothing_can_land()
 
     @property
     def misses_changes(self) -> bool:
-        """The first DDL lacks changes that have not come, and nothing but what is failing could free the spool."""
+        """Whether the first DDL waits for changes that have not come, while nothing that could land is left.
+
+        Then the source must be woken even if the spool is full. Everything in it waits for the DDL, and the DDL for
+        the source: nobody would ever go on.
+        """
         if self.progress.resolved_ts >= self.blocking.markers.unfinished_ts - 1 or not self.blocking.blocks:
             return False
         return self.accounts.in_flight == self.planner.retries.waiting_items and self.planner.ready.nothing_can_land()
 
     @property
     def held_tables(self) -> set[int]:
-        """Ids of the tables that a source should not hand out now: one of their spans is over its share."""
+        """Ids of the tables that a source should not hand out now: they are over their share of the spool."""
         return self.accounts.held_tables
 
     # -- accepted ------------------------------------------------------------------------------------------------
@@ -100,9 +113,10 @@ class Ledger:
         resolved_ts: int = 0,
         ddls: Sequence[Ddl] = (),
     ) -> Accepted:
-        """Take the row items and DDLs of one batch into the queues; its resolved mark counts from here on.
+        """Take in the row items and DDLs of one batch. `end` is where the source goes on after it.
 
-        Raises BadEvents, and takes in no row, when a source breaks the order of a table.
+        Its resolved mark counts only when all of it is here. Raises BadEvents, and takes in no row, when the source
+        breaks a rule. DDLs get their markers before the items are queued, so that no item passes a marker unseen.
         """
         fresh = admit(read_batch(items, self.queues), self.queues.dispatchers, self.progress.resolved_ts)
         kept = fresh.keep(fresh.length > 0)
@@ -118,7 +132,7 @@ class Ledger:
         return Accepted(int(kept.rows.sum()), int(kept.length.sum()), len(kept), items.num_rows - len(fresh), unused)
 
     def _activate(self, filled: Numbers, batch: Batch, blocks: Sequence[Block], now: float) -> None:
-        """The planner looks at the dispatchers that got items, or a DDL's marker."""
+        """The planner hears of the dispatchers that got items or a DDL's marker."""
         owners, due = batch.dispatcher[batch.starts], self.planner.due
         due.activated(filled, now)
         due.grown(owners)
@@ -131,6 +145,7 @@ class Ledger:
     # -- durable -------------------------------------------------------------------------------------------------
 
     def plan(self, now: float, date: int) -> Round | None:
+        """The next round to land, or None when nothing is due."""
         round_ = self.planner.plan(now, date, self.spool)
         if round_ is not None:
             self.accounts.planned(round_)
@@ -145,10 +160,10 @@ class Ledger:
         elsewhere: Mapping[int, Found] = NOWHERE,
         hung: NDArray[np.bool_] | None = None,
     ) -> Durable:
-        """A round has answered: what landed is durable; what did not is planned again, what hung apart.
+        """A round has answered. Files that landed are durable; a file that failed is retried under the same number.
 
-        `elsewhere` says by lane under which version a schema file with the same columns stands, and the number of the
-        last data file there.
+        Lanes that hung are retried apart from the others. `elsewhere` has the lanes whose schema file exists under
+        another version: their files are planned again there, or dropped. `seconds` is how long the round took.
         """
         self.accounts.answered(round_, landed)
         self.planner.answered(round_)
@@ -169,29 +184,29 @@ class Ledger:
         )
 
     def remains(self) -> Move | None:
-        """What to copy together under pressure: a little that cannot land and pins much of the spool."""
+        """What to copy together now, so that segments of the spool can be deleted; None if that is not needed."""
         return self._compaction.remains()
 
     def moved(self, move: Move, copies: Sequence[Copy]) -> list[str]:
-        """The items of a move stand at these copies too; returns what can be deleted now."""
+        """The items of a move were copied; returns the segments that can be deleted now."""
         return self._compaction.moved(move, copies)
 
     def expire(self, now: float) -> int:
-        """Give up the state of tables that got no change for so long; returns how many."""
+        """Give up the state of tables that are idle; returns how many."""
         return self._idle_tables.expire(now, self.progress.checkpoint_ts)
 
     # -- DDL -------------------------------------------------------------------------------------------------------
 
     def schema_writes(self, now: float) -> list[Write]:
-        """The DDLs whose schema files are to be written now; each is told once."""
+        """The DDLs whose schema files can be written now; each is named once."""
         return self.blocking.advance(self.progress.resolved_ts, now) if self.blocking.blocks else []
 
     def has_drained(self, key: Key) -> bool:
-        """Whether all that this DDL touches have acknowledged its marker; a DDL that never came is an error."""
+        """Whether everything before this DDL's markers is durable. A DDL that never came is an error."""
         return self.blocking.has_drained(key, self.progress.checkpoint_ts)
 
     def schema_written(self, write: Write) -> list[Block]:
-        """A DDL's schema files stand: it is over, and what stood behind its markers goes on."""
+        """The schema files of this DDL are written. Returns the DDLs that are over; what was behind them goes on."""
         over = self.blocking.written(write)
         for block in over:
             self.planner.due.released(self.blocking.markers.touched(block))
@@ -199,13 +214,14 @@ class Ledger:
         return over
 
     def source_ended(self) -> None:
-        """Nothing follows what was accepted, so all of it is resolved."""
+        """The source has no more, so all that was accepted is resolved, without a mark that says so."""
         ds = self.queues.dispatchers
         accepted_ts = int(ds.accepted_ts[: ds.size].max(initial=0))
         last_ddl_ts = max((key.ts for key in self.blocking.blocks), default=0)
         self.progress.resolved_ts = max(self.progress.resolved_ts, accepted_ts, last_ddl_ts)
 
     def checkpoint(self) -> int:
+        """Move the checkpoint as far as items and DDLs that are not over allow; returns it."""
         return self.progress.advance(min(self.queues.items.first_pending_ts(), self.blocking.markers.unfinished_ts))
 
     # -- record ----------------------------------------------------------------------------------------------------
@@ -215,7 +231,7 @@ class Ledger:
         return export(self.queues)
 
     def restore(self, saved: Saved, now: float) -> None:
-        """Go on where the journal of an earlier run ended; all its tables count as used now."""
+        """Go on where the journal of an earlier run ended. All its tables count as used now."""
         restore(self.queues, saved)
         self.progress.checkpoint_ts = self.progress.resolved_ts = saved.checkpoint_ts
         self.progress.position = saved.position
@@ -223,5 +239,5 @@ class Ledger:
         self._idle_tables.use(self.queues.known(), now)
 
     def floor(self) -> FloorColumns | None:
-        """What is durable already although the position may lie before it."""
+        """What must be dropped when the source sends it again after a restart."""
         return floor(self.queues, self.spans, self.progress.checkpoint_ts)

@@ -1,4 +1,4 @@
-"""The dispatchers that a DDL concerns by name."""
+"""The dispatchers that a DDL names, which get a marker of their own."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ _NO_PARTITIONS: Mapping[int, int] = {}
 
 @dataclass
 class Members:
+    """Finds dispatchers by table id; those that are new, as of a table that is created, are numbered here."""
+
     queues: Queues
     spans: int
 
     def of(self, event: DdlEvent, receiver: int) -> Numbers:
-        """Dispatchers with a marker: those blocked, begun or ended by name; without a scope the one that has to write.
+        """The dispatchers that get a marker: of the tables that the DDL blocks, begins or ends by name.
 
-        A database or all has the table trigger for its own; the rest of it is compared.
+        A DDL without a scope has the one that received it, for somebody must write. A DDL of a database or of all has
+        the table trigger; the many others are compared, never listed.
         """
         scopes = [scope for scope in (event.blocked, event.dropped) if scope is not None and scope.kind == NORMAL]
         ids = dict.fromkeys(i for scope in scopes for i in scope.table_ids)
@@ -37,12 +40,13 @@ class Members:
         return numbers
 
     def numbers(self, table_ids: Iterable[int], logical: Mapping[int, int] = _NO_PARTITIONS) -> Numbers:
-        """All dispatchers of these tables; `logical` are the tables that partitions belong to."""
+        """All dispatchers of these tables, one per span; `logical` has the tables that partitions belong to."""
         ids = [(i, span) for i in table_ids for span in range(self.spans if i != TRIGGER else 1)]
         columns = zip(*((i, span, logical.get(i, i)) for i, span in ids), strict=True) if ids else ((), (), ())
         table_id, span, owner = (np.array(column, np.int64) for column in columns)
         return self.queues.number(table_id, span, owner)
 
     def must_meet(self, event: DdlEvent) -> bool:
+        """Whether dispatchers meet in the barrier. A DDL of one dispatcher need not, if that one is the whole table."""
         complete = self.spans == 1 or event.blocked == Scope(NORMAL, (TRIGGER,))  # the trigger is never split
         return should_block(event, complete)

@@ -1,4 +1,9 @@
-"""The names under which dispatchers land, a name with each version, and the tables that partitions are part of."""
+"""The names under which dispatchers land, and the tables that partitions belong to.
+
+A name comes with a version: a table that is renamed has items of the old name in its queue, and these must land under
+the old name. So a new name waits until the first file of its version is planned. Few tables are renamed at a time; only
+their coming names are kept one by one, all others are two columns of text.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,12 @@ from tidegate.control.dispatchers import Dispatchers
 
 @dataclass
 class Names:
+    """Schema and table name by the number of a dispatcher; "" for one that has no name yet."""
+
     dispatchers: Dispatchers
     schemas: Texts = field(default_factory=Texts)
     tables: Texts = field(default_factory=Texts)
+    # By dispatcher and version, the (schema, table, logical id) that begins with it.
     _coming: dict[int, dict[int, tuple[str, str, int]]] = field(default_factory=dict)
 
     def pairs(self, numbers: Numbers) -> list[tuple[str, str]]:
@@ -25,9 +33,9 @@ class Names:
         return list(zip(*both, strict=True))
 
     def namesakes(self, numbers: Numbers) -> dict[int, Numbers]:
-        """For each of these, the others of its name: partitions, or the same name given again.
+        """For each of these, the other dispatchers of its name: partitions, or a table that had the name before.
 
-        Looks at all names, once for however many are asked, so ask rarely and for many.
+        It compares with the names of all tables, once for however many are asked. So ask rarely, and for many.
         """
         asked = self.pairs(numbers)
         alike = np.flatnonzero(
@@ -41,13 +49,13 @@ class Names:
         return {number: found[found != number] for number, found in pairs}
 
     def rename(self, number: int, schema_name: str, table_name: str, logical_id: int) -> None:
-        """The name under which this dispatcher's files land from now on, and the table that it is a part of."""
+        """The name under which this dispatcher's files land from now on, and the table that it is part of."""
         self.tables[number] = table_name
         self.schemas[number] = schema_name
         self.dispatchers.logical_id[number] = logical_id
 
     def rename_many(self, numbers: Numbers, schema_names: pa.Array, table_names: pa.Array, logical_id: Ints) -> None:
-        """`rename` for many at once; of a number that stands there twice the last name counts."""
+        """`rename` for many at once. Of a number that is given twice the last name counts."""
         self.schemas.put(numbers, schema_names)
         self.tables.put(numbers, table_names)
         self.dispatchers.logical_id[numbers] = logical_id
@@ -55,9 +63,9 @@ class Names:
     def rename_from(
         self, version: Ints, numbers: Numbers, schema_names: pa.Array, table_names: pa.Array, logical_id: Ints
     ) -> None:
-        """A name stands with its version: what is queued under an older version still lands under the older name.
+        """These names begin with these versions; the numbers are sorted.
 
-        The numbers are sorted. A dispatcher that has no name yet gets its first one at once.
+        A dispatcher without a name gets its first one at once: nothing of it is queued under another.
         """
         known = [pc.equal(texts.take(numbers), "") for texts in (self.schemas, self.tables)]
         nameless = pc.and_(*known).to_numpy(zero_copy_only=False)
@@ -85,7 +93,7 @@ class Names:
             texts.put(numbers, pa.array([""]).take(pa.array(np.zeros(len(numbers), np.int64))))
 
     def begin_versions(self, dispatcher: Numbers, version: Ints) -> None:
-        """The next files of these dispatchers have these versions, so they land under the names that came with them."""
+        """The next files of these dispatchers have these versions, so their names count from now on."""
         if not self._coming:
             return
         for number, at in zip(dispatcher.tolist(), version.tolist(), strict=True):

@@ -1,18 +1,14 @@
 """The flush planner: which files to land now, and why.
 
-A dispatcher is due when its queue holds a file's worth (`size`), when its oldest change has waited long enough since
-it was accepted (`interval`, or `delay` where max-flush-delay is the shorter bound), when the spool is under pressure
-(the largest first), or when the changefeed closes. A request budget, if there is one, is spent on the largest and
-oldest first; only DDLs and closing go past it. The planner visits the dispatchers that became active or due, never
-all of them. Invariants:
-1. A file holds whole items of one dispatcher and version, in order, as close to `file_size_bytes` as the items allow;
-   items of one transaction stay in one file unless together they exceed it.
-2. A lane has at most one landing under way; neither its date nor its version ever goes back; a new date or version
-   starts its numbers at 1. Where dispatchers share a lane, an older version of any of them lands before a newer one.
-3. What failed is planned again with the same files under the same numbers, after a pause that grows. What hung is
-   planned apart from the rest, one such round at a time and never two in a row while anything else is due, so that it
-   holds up nothing else. Only what found its schema file under another version, or files of
-   another writer, gets other numbers, before any of its files exists.
+It asks its parts in this order:
+1. `retries`: rounds that hung or failed and are due again. They come first, because they are the oldest.
+2. `due`: who waits before a DDL, who is old enough, who has a file's worth, and under pressure who frees the spool.
+3. `ready`: which of these can land now.
+4. `budget`: which of these can be paid, if requests are limited. DDLs and closing do not ask.
+5. `pace`: how many of these make one round.
+6. `cut` and `lanes`: their queues become files, and the files get numbers.
+
+Where each decision is explained: see these modules. Only what concerns several of them is decided here.
 """
 
 from __future__ import annotations
@@ -35,24 +31,29 @@ from tidegate.control.retries import Retries
 from tidegate.control.rounds import Numbering, Round, number_files
 from tidegate.control.spool import Spool
 
-_PORTION = 4
+_PORTION = 4  # rounds' worth of candidates looked at together
+_LARGEST_ROUND = 1.5  # of the bytes of a round: a queue may go over, so that its last file is not cut short
 _UNBUDGETED = ("ddl", "close")
 
 
 class Candidates(NamedTuple):
+    """Dispatchers that are due, and why."""
+
     dispatcher: Numbers
     reason: str
 
 
 @dataclass
 class Planner:
+    """Plans one round at a time, and hears what became of it."""
+
     limits: Limits
     queues: Queues
     markers: Markers
-    closing: bool = False
-    planned_bytes: int = 0  # in rounds under way; what waits to be tried again relieves the spool of nothing
+    closing: bool = False  # the changefeed ends: everything is due
+    planned_bytes: int = 0  # in rounds under way; a round that waits to be tried again will free nothing soon
     numbering: Numbering = field(default_factory=Numbering)
-    _others_first: bool = False  # the last round was one of suspects
+    _others_first: bool = False  # the last round was a suspect
 
     def __post_init__(self) -> None:
         self.ready = Ready(self.limits, self.queues, self.markers)
@@ -62,7 +63,11 @@ class Planner:
         self.pace = Pace(self.limits)
 
     def plan(self, now: float, date: int, spool: Spool) -> Round | None:
-        """The next round, or None when nothing is due. Order: what failed, age, size, pressure."""
+        """The next round, or None when nothing can land now.
+
+        Suspects, rounds that hung before, alternate with all others. So they get their turn however much is due, and
+        never take two land tasks in a row from the tables that work.
+        """
         if self.closing:
             self.retries.shorten_pauses(now)
         if self._others_first:
@@ -76,6 +81,7 @@ class Planner:
         return found
 
     def _other(self, now: float, date: int, spool: Spool) -> Round | None:
+        """A round that failed, or else a new one."""
         again = self.retries.take_failed(now, self.limits.round_tables, self.pace.most_bytes)
         if again is not None:
             return again
@@ -92,29 +98,36 @@ class Planner:
         return None
 
     def _candidates(self, spool: Spool) -> Iterator[Candidates]:
+        """Who is due, the most urgent first. A DDL comes before all, for everything behind it waits."""
         yield Candidates(self.due.draining, "ddl")
         if self.closing:
             yield Candidates(self.due.aged, "close")
             yield Candidates(self.due.full, "close")
             return
         aged, full = Candidates(self.due.aged, self.limits.age_reason), Candidates(self.due.full, "size")
-        # A whole file for a request is the best use of a budget, and of what is short the age bound has to give.
+        # With a budget full files go first: they take the most bytes for a request. Then changes become older.
         yield from (aged, full) if self.limits.put_budget is None else (full, aged)
         if spool.under_pressure():
             yield Candidates(self.ready.pressed(spool, self.planned_bytes), "pressure")
 
     def _portions(self, candidates: Numbers) -> Iterator[Numbers]:
-        """A million may be due, of which a round takes some thousands: no more are looked at. A budget compares all."""
+        """The candidates, some rounds' worth at a time: a million may be due, and one round takes some thousands.
+
+        A budget must see all of them at once, because it picks the oldest and largest among all.
+        """
         most = _PORTION * self.limits.round_tables if self.limits.put_budget is None else max(1, len(candidates))
         return (candidates[at : at + most] for at in range(0, len(candidates), most))
 
     def _round(self, ready: Numbers, reason: str, date: int) -> Round:
-        """Cut the queues of these dispatchers into files, up to what one round may take."""
+        """A round of files from the queues of the first of these dispatchers.
+
+        A size flush takes only full files. Every other reason takes all that may land.
+        """
         taken, reason = self.pace.capped(ready, self.queues.dispatchers.queued_bytes[ready], reason)
         self.due.visited += len(taken)
         cut_queues = cut_full if reason == "size" else cut_all
         cut = cut_queues(self.queues, self.markers, taken, self.limits.file_size_bytes)
-        cut = cut.within(self.queues.items, 1.5 * self.pace.most_bytes)
+        cut = cut.within(self.queues.items, _LARGEST_ROUND * self.pace.most_bytes)
         self.queues.remove_front(cut.slots, cut.dispatcher)
         self.due.forget(taken)
         round_ = number_files(self.queues, cut, reason, date, self.numbering)
@@ -124,12 +137,12 @@ class Planner:
     # -- answers -------------------------------------------------------------------------------------------------
 
     def answered(self, round_: Round) -> None:
-        """The round is under way no more."""
+        """The round is no longer under way."""
         self.planned_bytes -= int(round_.bytes.sum())
         self.retries.answered(round_)
 
     def landed(self, round_: Round, landed: NDArray[np.bool_], over: NDArray[np.bool_]) -> None:
-        """These files landed; the lanes of those that are `over` are free, and what their queues hold may be due."""
+        """These files landed. The lanes of those that are `over` are free, so what their queues have may be due."""
         items, lanes = self.queues.items, self.queues.lanes
         settled = round_.settles() & landed
         lanes.settle(round_.lane[settled], round_.version[settled])

@@ -1,8 +1,8 @@
-"""Dispatchers and their queues of accepted items; all columnar.
+"""Dispatchers and their queues of accepted items, all as columns.
 
-A dispatcher is one ordered stream of changes, (table id, span). Its queue holds accepted items in (commit_ts, seq)
-order as a linked list through the item columns, so that queues of very different lengths cost only what they hold.
-Items of a queue never overlap and never decrease.
+A queue has the items of one dispatcher in (commit_ts, seq) order, which never overlap. It is a linked list through the
+item columns: a million empty queues cost nothing, and one long queue only what is in it. Lists of many queues are
+walked together, one step at a time for all, so that NumPy does the work.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from tidegate.control.names import Names
 
 @dataclass
 class Queues:
-    """The items of all dispatchers, and the dispatchers themselves."""
+    """The dispatchers, their items, lanes and names. A dispatcher is known by a dense number, its row."""
 
     shared_lanes: bool = False  # partitions without separator share the lane of their logical table
     items: Items = field(default_factory=Items)
     dispatchers: Dispatchers = field(default_factory=Dispatchers)
     lanes: Lanes = field(default_factory=Lanes)
     names: Names = field(init=False)
-    queued: int = 0
-    active: int = 0
+    queued: int = 0  # items in queues
+    active: int = 0  # dispatchers with an item in their queue
     dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # sorted keys whose state was given up
     _keys: Keys = field(default_factory=Keys)
-    _lane_keys: Keys = field(default_factory=Keys)  # of shared lanes; otherwise a dispatcher's number is its lane's
+    _lane_keys: Keys = field(default_factory=Keys)  # only of shared lanes; else lane and dispatcher have one number
 
     def __post_init__(self) -> None:
         self.names = Names(self.dispatchers)
@@ -44,24 +44,24 @@ class Queues:
         return self._keys.find(table_id, span)
 
     def number(self, table_id: Ints, span: Ints, logical_id: Ints) -> Numbers:
-        """Dense numbers of these dispatchers; unknown ones are added, nameless until they are renamed."""
+        """The numbers of these dispatchers. Those that are new are added, without a name."""
         numbers, first_at = self._keys.numbers(table_id, span)
         if len(first_at):
             self._add(numbers[first_at], table_id[first_at], span[first_at], logical_id[first_at])
         return numbers
 
     def note_databases(self, dispatcher: Numbers, schema_id: Ints) -> None:
-        """The database of a table that comes for the first time; only DDLs move it to another."""
+        """The database of a table is the one that its first change names. Later only a DDL moves it."""
         ds = self.dispatchers
         unknown = ds.schema_id[dispatcher] == 0
         ds.schema_id[dispatcher[unknown]] = schema_id[unknown]
 
     def known(self) -> Numbers:
-        """Numbers of all dispatchers whose state is here."""
+        """The numbers of all dispatchers whose state is here."""
         return np.flatnonzero(self.dispatchers.table_id[: self.dispatchers.size] >= 0)
 
     def drop(self, numbers: Numbers) -> None:
-        """Give up the state of these dispatchers, which hold nothing; storage has it when they come back."""
+        """Give up the state of these dispatchers, whose queues are empty; their numbers are given to others."""
         ds = self.dispatchers
         ids, lane = (ds.table_id[numbers], ds.span[numbers].astype(np.int64)), ds.lane[numbers]
         self.dropped = np.union1d(self.dropped, pack(*ids))
@@ -74,6 +74,7 @@ class Queues:
         self.names.forget(numbers)
 
     def _add(self, new: Numbers, table_id: Ints, span: Ints, logical_id: Ints) -> None:
+        """Rows for new dispatchers. The lane of one whose state was given up before must look which files exist."""
         ds = self.dispatchers
         ds.extend(max(0, int(new.max()) + 1 - ds.size))
         ds.table_id[new], ds.span[new], ds.logical_id[new] = table_id, span, logical_id
@@ -91,7 +92,7 @@ class Queues:
             self.dropped = np.delete(self.dropped, at[back])
 
     def append(self, slots: Numbers, dispatcher: Numbers) -> Numbers:
-        """Queue items that stand in dispatcher and sequence order; returns the dispatchers that were empty before."""
+        """Queue items, which come by dispatcher and in order. Returns the dispatchers whose queues were empty."""
         items, ds = self.items, self.dispatchers
         starts = group_starts(dispatcher)
         ends = group_lasts(starts, len(slots))
@@ -111,7 +112,7 @@ class Queues:
         return emptied
 
     def walk(self, dispatcher: Numbers) -> tuple[Numbers, Ints]:
-        """All queued items of these dispatchers: (slots, position in `dispatcher`), grouped and in order."""
+        """All queued items of these dispatchers, in order: their slots, and for each the position in `dispatcher`."""
         at = np.arange(len(dispatcher), dtype=np.int64)
         cursor = self.dispatchers.head[dispatcher]
         slots: list[Numbers] = []
@@ -129,7 +130,7 @@ class Queues:
         return all_slots[order], all_owners[order]
 
     def remove_front(self, slots: Numbers, dispatcher: Numbers) -> None:
-        """Take the first items of some queues out; those of one dispatcher stand together."""
+        """Take the first items of some queues out; those of one dispatcher are next to each other."""
         items, ds = self.items, self.dispatchers
         starts = group_starts(dispatcher)
         ends = group_lasts(starts, len(slots))

@@ -1,7 +1,7 @@
 """What the journal records of the ledger, as Arrow: a row per dispatcher in a snapshot, columns per planned file.
 
-`export` and `restore` are each other's inverse: journal and recovery store and read tables, and know no column of the
-ledger.
+`export` and `restore` undo each other. Journal and recovery only store and read tables; which columns the ledger needs
+to go on is known here alone. Everything is set by whole columns, so that a start with a million tables stays short.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
 from tidegate.format.tables import CHECK, LOOK
 
-# A snapshot row per dispatcher: its names, lane state and how far it is durable.
+# One dispatcher: its names, the state of its lane, and how far it is durable.
 TABLES = pa.schema(
     [
         ("table_id", pa.int64()),
@@ -41,7 +41,7 @@ _TEXTS = ("schema_name", "table_name")
 
 
 class Exported(NamedTuple):
-    """A row of `TABLES` per dispatcher whose state is here, and the keys of those whose state was given up."""
+    """A row of `TABLES` per dispatcher, and the keys (column `key`) of those whose state was given up."""
 
     tables: pa.Table
     dropped: pa.Table
@@ -51,18 +51,18 @@ class Exported(NamedTuple):
 class Saved:
     """What the journal of an earlier run says."""
 
-    tables: Sequence[pa.Table]  # a snapshot, then files in order, all durable
-    dropped: Ints  # keys of the tables whose state was given up
+    tables: Sequence[pa.Table]  # rows of a snapshot, then files that landed after it, in order
+    dropped: Ints  # keys of the dispatchers whose state was given up, sorted
     orphans: pa.Table  # files that an old writer may still create
     checkpoint_ts: int
     position: str | None
     next_plan: int
-    foreign: bool  # another writer's files stand on the sink
-    surpassed: bool  # another writer has been here since
+    foreign: bool  # another writer's files are on the sink
+    surpassed: bool  # another writer has gone on where this journal ends
 
 
 class FloorColumns(NamedTuple):
-    """How far dispatchers are durable past the checkpoint, sorted by `owner`: table id * spans + span."""
+    """How far dispatchers are durable past the checkpoint, sorted by `owner`, which is table id * spans + span."""
 
     owner: Ints
     ts: Ints
@@ -71,8 +71,11 @@ class FloorColumns(NamedTuple):
 
 
 class FileColumns(NamedTuple):
-    """What a record of a round's files says of each, besides names. Of a file that is not `sure` of its number
-    something else may stand there already, whatever its size."""
+    """What the journal records of a round's files besides names and sizes.
+
+    Where a file is not `sure`, another file may already exist under its number. A restart then must not take that one
+    for ours, also if the size is the same.
+    """
 
     table_id: Ints
     span: Ints
@@ -83,7 +86,7 @@ class FileColumns(NamedTuple):
 
 
 def export(queues: Queues) -> Exported:
-    """All dispatchers, for a snapshot."""
+    """The state of all dispatchers. Those that came back and were not looked at yet count as given up."""
     known = queues.known()
     looked = queues.lanes.look[queues.dispatchers.lane[known]]
     return Exported(_rows(queues, known[~looked]), _dropped(queues, known[looked]))
@@ -104,13 +107,13 @@ def _rows(queues: Queues, numbers: Numbers) -> pa.Table:
 
 
 def _dropped(queues: Queues, looked: Numbers) -> pa.Table:
-    """The tables whose state was given up, or is not known again yet."""
+    """The dispatchers whose state was given up, or is not known again yet."""
     ds = queues.dispatchers
     return pa.table({"key": np.union1d(queues.dropped, pack(ds.table_id[looked], ds.span[looked]))})
 
 
 def restore(queues: Queues, saved: Saved) -> None:
-    """Bring dispatchers and lanes back to where the journal saw them."""
+    """Bring dispatchers and lanes to where the journal saw them last."""
     lanes = queues.lanes
     queues.dropped = saved.dropped
     if saved.tables:
@@ -118,12 +121,15 @@ def restore(queues: Queues, saved: Saved) -> None:
     lanes.foreign = saved.foreign
     lanes.newest_date = int(lanes.date[: lanes.size].max(initial=0))
     _restore_owed(queues, saved.orphans)
-    if saved.surpassed:  # its files go behind what the other writer left
+    if saved.surpassed:  # then each lane looks first which files the other writer left
         lanes.schema_version[:] = 0
 
 
 def _as_rows(table: pa.Table) -> pa.Table:
-    """Rows of a snapshot as they are; of durable files, what a snapshot would say after them."""
+    """Rows of a snapshot as they are; for files that landed, what a snapshot taken after them would say.
+
+    A file with `last_ts` 0 did not land: it only says that its lane goes on behind this number.
+    """
     if "schema_version" not in table.column_names:
         settled = pc.if_else(pc.greater(table["last_ts"], 0), table["version"], 0)
         table = table.append_column("schema_version", settled)
@@ -131,7 +137,7 @@ def _as_rows(table: pa.Table) -> pa.Table:
 
 
 def _restore_rows(queues: Queues, tables: pa.Table) -> None:
-    """Set every column at once: of a table that stands there several times the last row counts."""
+    """Set whole columns. Of a dispatcher that has several rows the last one counts."""
     ds, lanes = queues.dispatchers, queues.lanes
     ints = {name: tables[name].to_numpy().astype(np.int64, copy=False) for name in TABLES.names if name not in _TEXTS}
     numbers = queues.number(ints["table_id"], ints["span"], ints["logical_table_id"])
@@ -150,10 +156,11 @@ def _restore_rows(queues: Queues, tables: pa.Table) -> None:
 
 
 def _restore_owed(queues: Queues, orphans: pa.Table) -> None:
+    """An old writer may still create these files."""
     if not orphans.num_rows:
         return
     ids = (orphans[name].to_numpy().astype(np.int64) for name in ("table_id", "span"))
-    owners = queues.find(*ids)  # where dispatchers share a lane, only the first of them may be known by now
+    owners = queues.find(*ids)  # -1 for a partition of a shared lane of which nothing was restored
     for owner, file in zip(owners.tolist(), orphans.to_pylist(), strict=True):
         if owner >= 0:
             end = (file["last_ts"], file["last_seq"])
@@ -161,7 +168,10 @@ def _restore_owed(queues: Queues, orphans: pa.Table) -> None:
 
 
 def floor(queues: Queues, spans: int, checkpoint_ts: int) -> FloorColumns | None:
-    """What is durable already although the position may lie before it; of few tables that is past the checkpoint."""
+    """What must be dropped when the source sends it again: it is durable, but the position may be before it.
+
+    Everything up to the checkpoint is, of every dispatcher. Only the few that are further are listed one by one.
+    """
     ds = queues.dispatchers
     durable = np.flatnonzero(ds.durable_ts[: ds.size] > checkpoint_ts)
     if not len(durable) and not checkpoint_ts:
@@ -173,10 +183,10 @@ def floor(queues: Queues, spans: int, checkpoint_ts: int) -> FloorColumns | None
 
 
 def file_columns(queues: Queues, round_: Round) -> FileColumns:
-    """What the journal records of the round's files."""
+    """What the journal records of the round's files before they land."""
     ds, items, owners = queues.dispatchers, queues.items, round_.dispatcher
     last = round_.slots[round_.bounds[1:] - 1]
-    # These numbers may be taken, by another writer or by us before state was given up: what stands there is not this.
+    # Their numbers may be taken already: by another writer, or by us before the table's state was given up.
     unsure = (round_.schema == LOOK) | ((round_.schema == CHECK) & queues.lanes.foreign)
     sure = ~np.isin(round_.lane, round_.lane[unsure])
     return FileColumns(

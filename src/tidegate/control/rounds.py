@@ -1,4 +1,10 @@
-"""Rounds: files that are landed together by one job."""
+"""Rounds: files that one job lands together.
+
+A round is a value: it is planned once, and what did not land becomes another round with the same files. The reason of a
+file says why it was landed now: `size`, `interval`, `delay`, `ddl`, `pressure` or `close`; `fanout` and `bytes_cap`
+when a limit cut the round short, `oversized` when one file is larger than the whole spool, `error` when it failed
+before.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +25,13 @@ _BY_FILE = ("plan", "dispatcher", "lane", "number", "version", "directory", "dat
 
 @dataclass(frozen=True)
 class Round:
-    """Files to land together. `slots` lists the items of all files, file i has `slots[bounds[i]:bounds[i + 1]]`.
+    """Files to land together, as columns. File i has the items `slots[bounds[i]:bounds[i + 1]]`.
 
-    Files of one lane are consecutive, in order, and share version and date.
+    Files of one lane are next to each other, in order, and have one version and one date.
     """
 
     id: int
-    plan: Ints  # a number for each file that stays the same when it is tried again
+    plan: Ints  # a number for each file, which it keeps when it is tried again
     slots: Numbers
     bounds: Ints
     dispatcher: Numbers
@@ -36,24 +42,24 @@ class Round:
     date: Ints
     bytes: Ints
     reason: NDArray[np.str_]
-    schema: NDArray[np.int8]  # what is to be done about the schema file first
+    schema: NDArray[np.int8]  # what the land task does about the schema file first: SETTLED, CHECK, WRITE or LOOK
     attempt: int = 0
-    fresh: bool = True  # its files have never been put on record
+    fresh: bool = True  # the journal does not know its files yet
     suspect: bool = False  # its lanes hung before
 
     def __len__(self) -> int:
         return len(self.lane)
 
-    def again(self, keep: NDArray[np.bool_], round_id: int) -> Round:
-        """The same round with only the files kept, under another id and as one more attempt."""
+    def again(self, files: NDArray[np.bool_], round_id: int) -> Round:
+        """These files under the same numbers, as the next attempt."""
         counts = np.diff(self.bounds)
-        columns: dict[str, Any] = {name: getattr(self, name)[keep] for name in _BY_FILE}
-        columns["reason"] = np.full(int(keep.sum()), "error")
+        columns: dict[str, Any] = {name: getattr(self, name)[files] for name in _BY_FILE}
+        columns["reason"] = np.full(int(files.sum()), "error")
         return replace(
             self,
             id=round_id,
-            slots=self.slots[np.repeat(keep, counts)],
-            bounds=np.concatenate(([0], np.cumsum(counts[keep]))),
+            slots=self.items_of(files),
+            bounds=np.concatenate(([0], np.cumsum(counts[files]))),
             attempt=self.attempt + 1,
             fresh=False,
             suspect=False,
@@ -65,11 +71,11 @@ class Round:
         return self.slots[np.repeat(files, np.diff(self.bounds))]
 
     def settles(self) -> NDArray[np.bool_]:
-        """Which files settle the schema file of their lanes when they land."""
+        """Which files, once landed, prove that the schema file of their lane exists."""
         return np.asarray(self.schema != SETTLED)
 
     def check_answer(self, landed: NDArray[np.bool_]) -> None:
-        """Files of a lane land one after the other, and each has a receipt."""
+        """Each file has a receipt, and a lane lands its files in order. Otherwise a reader would see a gap."""
         if len(landed) != len(self):
             raise BrokenInvariant(f"round {self.id} has {len(self)} files but {len(landed)} receipts")
         if (landed[1:] & ~landed[:-1] & (self.lane[1:] == self.lane[:-1])).any():
@@ -100,12 +106,12 @@ class Numbering:
         return np.arange(self._plans - count, self._plans)
 
     def continue_plans(self, number: int) -> None:
-        """Plan numbers below this are taken: an earlier run's plans may still be told apart by them."""
+        """Give no plan number below this one: the journal still knows files of an earlier run by those."""
         self._plans = max(self._plans, number)
 
 
 def number_files(queues: Queues, cut: Cut, reason: str, date: int, numbering: Numbering) -> Round:
-    """Give the files their lane, date and numbers, and mark the lanes busy."""
+    """A round of the files that were cut: each gets its number in its lane, and the lanes are busy from now on."""
     items, lanes = queues.items, queues.lanes
     starts = group_starts(cut.file_of)
     owners, version = cut.dispatcher[starts], items.version[cut.slots[starts]]

@@ -1,7 +1,7 @@
-"""The schema files of DDLs that are to be written: which now, and when again what failed.
+"""The schema files of DDLs that wait to be written: which go out now, and when one that failed is tried again.
 
-A DDL's schema files are written by a land task like data files, together with those of other DDLs that are due. What
-failed and may pass is tried again after a pause; DDLs of other tables go on meanwhile.
+A land task writes them like data files, those of all DDLs that are due in one job. A DDL that fails waits out its pause
+alone. DDLs of other tables do not wait for it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from tidegate.control.barrier import Write
 from tidegate.control.retries import WaitingLine, pause_s
 
-_CLOSING_PAUSE_S = 0.5
-_MOST_AT_ONCE = 100
+_CLOSING_PAUSE_S = 0.5  # shorter than that of rounds: all changes behind the DDL wait for it
+_MOST_AT_ONCE = 100  # DDLs in one job, so that the first of very many are over soon
 
 
 def _line() -> WaitingLine[Write]:
@@ -22,7 +22,7 @@ def _line() -> WaitingLine[Write]:
 
 @dataclass
 class SchemaWrites:
-    """The writes that wait: each with the moment from which on it may be tried."""
+    """The writes that wait, each until its moment."""
 
     _waiting: WaitingLine[Write] = field(default_factory=_line)
     _tries: dict[Write, int] = field(default_factory=dict)
@@ -32,11 +32,11 @@ class SchemaWrites:
             self._waiting.add(write, now)
 
     def shorten_pauses(self, now: float) -> None:
-        """Closing waits out no long pause."""
+        """The changefeed closes: no DDL waits for long."""
         self._waiting.shorten_pauses(now)
 
     def take_due(self, now: float) -> list[Write]:
-        """Those to be tried now, in commit-ts order, as many as one job takes."""
+        """Those to be written now, in commit-ts order, as many as one job takes."""
         due = sorted(self._waiting.take_due(now))
         self.add(due[_MOST_AT_ONCE:], now)
         return due[:_MOST_AT_ONCE]

@@ -1,4 +1,4 @@
-"""Lists of the first tables: by lag, by small files, by bytes landed."""
+"""The tables to look at first: those that lag, those with small files, those that land most."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOP = ("lag", "small-files", "bytes")
 
 
 class TableLine(NamedTuple):
-    """One table (or span) in a list of the first ones: how long its oldest change waits, and what it has landed."""
+    """One table (or one span of it): how long its oldest change waits, and what it has landed in this run."""
 
     table: str
     lag_s: float
@@ -23,7 +23,7 @@ class TableLine(NamedTuple):
 
 
 def top_tables(queues: Queues, by: str, k: int, now: float) -> list[TableLine]:
-    """The k tables with the most of what is asked for: one of `TOP`. Costs a look at the columns, so ask rarely."""
+    """The first k tables by one of `TOP`. It looks at whole columns, so ask when a user does, not in a loop."""
     ds, items = queues.dispatchers, queues.items
     live = items.live()
     waiting, at = np.unique(items.dispatcher[live], return_inverse=True)

@@ -1,4 +1,9 @@
-"""The table trigger: it holds back DDLs over a database or over all."""
+"""The table trigger: the dispatcher without a table, which takes part in DDLs of a whole database or of all.
+
+Such a DDL is compared with the dispatchers that exist when it drains. An earlier DDL that begins, ends or moves tables
+must be over by then, or the comparison would miss its tables. So the trigger counts the answers that the maintainer
+owes it, and while there are any, the DDL waits here.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,13 @@ from tidegate.errors import BrokenInvariant
 
 @dataclass
 class Trigger:
-    """The table trigger: a DB or All event waits here while the maintainer still has to answer about an earlier one."""
+    """At most one DDL waits: those behind it wait for it anyway."""
 
-    pending_acks: int = 0
+    pending_acks: int = 0  # DDLs about which the maintainer still has to answer
     waiting: Key | None = None
 
     def submit(self) -> None:
+        """A DDL goes to the maintainer, who will answer when it is over."""
         self.pending_acks += 1
 
     def acknowledge(self) -> None:
@@ -31,5 +37,6 @@ class Trigger:
         self.waiting = key
 
     def go_on(self, key: Key) -> None:
+        """This DDL need not wait any longer."""
         if self.waiting == key:
             self.waiting = None

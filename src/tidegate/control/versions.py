@@ -1,4 +1,10 @@
-"""TiCDC's rule for a table whose schema file stands under another version, and names that come with a version."""
+"""Versions of a table: where its files go when its schema file exists under another version, and its name per version.
+
+TiCDC compares columns, not versions. Before the first file of a version it looks for a schema file with the same
+columns under any version of that table name, and goes on in that version's directory. A reader of the sink relies on
+it: equal columns are one directory. Here the land task looks, puts nothing, and reports what it found; then the ledger
+decides.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,7 @@ from tidegate.format.tables import SETTLED, WRITE
 
 
 class Found(NamedTuple):
-    """Under which version a schema file with the same columns stands, and the number of the last data file there."""
+    """A schema file with the same columns exists under this version; the last data file there has this number."""
 
     version: int
     last_number: int
@@ -32,7 +38,7 @@ NOWHERE: Mapping[int, Found] = {}
 def redirect(
     planner: Planner, round_: Round, elsewhere: Mapping[int, Found], now: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Plan the files of these lanes again where they belong; returns which those are, and which are dropped."""
+    """Plan the files of these lanes again where they belong. Returns which files those are, and which are dropped."""
     destinations, dropped = _destinations(planner.queues, round_, elsewhere)
     if destinations:
         planner.retries.add(_renumbered(planner.queues, round_, destinations, planner.numbering), now)
@@ -42,11 +48,14 @@ def redirect(
 def _destinations(
     queues: Queues, round_: Round, elsewhere: Mapping[int, Found]
 ) -> tuple[dict[int, Destination], list[int]]:
-    """TiCDC's rule for a table whose schema file stands under another version: where lanes go on, which are dropped.
+    """By lane where its files go, and the lanes whose files are dropped.
 
-    Under an older version: the files go to its directory. Under a newer one: all this was delivered before that one
-    was written, so it is dropped. But what this changefeed wrote for a namesake says nothing of the kind. Under its
-    own version: another writer has put files there, or we did before its state was given up, and ours go behind.
+    * Found under the own version: another writer has put files there, or we did before the table's state was given up.
+      Our files go behind them.
+    * Found under an older version: the files go to that version's directory, as TiCDC does it.
+    * Found under a newer version: somebody wrote it after all these changes were delivered. They are dropped.
+    * But a schema file that we wrote for a table of the same name, a partition or an earlier table, proves neither.
+    Then the files stay where they are, and the own schema file is written.
     """
     destinations: dict[int, Destination] = {}
     dropped: list[int] = []
@@ -72,7 +81,10 @@ def _destinations(
 
 
 def _written_for_namesakes(queues: Queues, dispatcher: int, others: Numbers, version: int) -> tuple[bool, bool]:
-    """Whether this version stands there for a namesake, and whether files would mix with that one's."""
+    """Whether we wrote this version for a table of the same name, and whether its data files are in that directory.
+
+    Partitions have data directories of their own, so only with a whole table would files mix.
+    """
     ds, lanes = queues.dispatchers, queues.lanes
     others = others[ds.lane[others] != ds.lane[dispatcher]]
     lane = ds.lane[others]
@@ -82,7 +94,10 @@ def _written_for_namesakes(queues: Queues, dispatcher: int, others: Numbers, ver
 
 
 def _renumbered(queues: Queues, round_: Round, destinations: Mapping[int, Destination], numbering: Numbering) -> Round:
-    """Nothing of these lanes' files exists yet: the same files again, each behind what stands at its place."""
+    """The files of these lanes again, under new numbers at their destinations.
+
+    None of them was put yet. So the old plans are withdrawn, and these are new ones for the journal.
+    """
     keep: NDArray[np.bool_] = np.isin(round_.lane, list(destinations))
     lane = round_.lane[keep]
     starts = group_starts(lane)
@@ -96,7 +111,7 @@ def _renumbered(queues: Queues, round_: Round, destinations: Mapping[int, Destin
 
 
 def rename(batch: Batch, queues: Queues) -> None:
-    """A version that is new to its table brings the name under which it lands."""
+    """Items with a new version bring the name under which that version lands."""
     ds = queues.dispatchers
     changed = np.flatnonzero(batch.version != ds.version[batch.dispatcher])
     if not len(changed):
