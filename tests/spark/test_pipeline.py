@@ -146,8 +146,8 @@ def test_one_hanging_table_does_not_stop_the_others(
     ledger = handle.changefeed.ledger
     with handle.changefeed.life.lock:
         ds = ledger.queues.dispatchers
-        healthy = [n for n in range(ds.size) if ledger.queues.table_names[n] != "sbtest2" and ds.head[n] >= 0]
-        oldest = max((handle.changefeed.clock.steady() - ds.oldest[n] for n in healthy), default=0.0)
+        healthy = [n for n in range(ds.size) if ledger.queues.names.tables[n] != "sbtest2" and ds.head[n] >= 0]
+        oldest = max((handle.changefeed.clock.steady() - ds.oldest_at[n] for n in healthy), default=0.0)
     assert oldest < 2 * settings.flush_interval_s
     assert set(handle.status().retrying) == {"sbtest.sbtest2"}
     (faults / "hang" / "sbtest2").unlink()

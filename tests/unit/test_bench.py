@@ -43,7 +43,7 @@ from tidegate.bench.harness.memory import (
     ram_tier_bytes,
     tree_bytes,
 )
-from tidegate.control.flush import Round
+from tidegate.control.rounds import Round
 from tidegate.errors import BadSetting, TidegateError, UsageError
 from tidegate.events import INSERT, LAYOUT, RESOLVED, UPDATE
 from tidegate.executor.segments import FileSlices

@@ -11,10 +11,13 @@ import pyarrow as pa
 import pytest
 
 from tidegate.control.barrier import Key, Write
-from tidegate.control.blocking import DRAINING, HELD, WRITING, Block, Blocking, Trigger
-from tidegate.control.dispatcher import Queues
-from tidegate.control.flush import Limits, Round
-from tidegate.control.ledger import Ddl, Ledger
+from tidegate.control.blocking import Blocking, Ddl
+from tidegate.control.ledger import Ledger
+from tidegate.control.limits import Limits
+from tidegate.control.markers import DRAINING, WAITING, WRITING, Block
+from tidegate.control.queues import Queues
+from tidegate.control.rounds import Round
+from tidegate.control.trigger import Trigger
 from tidegate.errors import BadEvents, BrokenInvariant
 from tidegate.executor.rows import ITEMS
 from tidegate.format.ddl import scope as ddl_scope
@@ -166,7 +169,7 @@ def test_each_scope_has_its_markers_its_rule_and_its_writer(
     event: DdlEvent, spans: int, blocking: bool, members: set[tuple[int, int]], writer: int
 ) -> None:
     held = Blocking(Queues(), spans)
-    block = held.arrive(Key(10, 0), 7, event, 1, 0.0)
+    block = held.arrive(Ddl(Key(10, 0), 7, event), 1, 0.0)
     assert block is not None
     ds = held.queues.dispatchers
     ids = zip(ds.table_id[block.members].tolist(), ds.span[block.members].tolist(), strict=True)
@@ -432,28 +435,28 @@ def test_a_wide_event_is_held_until_the_trigger_is_answered_and_drains_only_then
     held.trigger.submit()  # a create table of commit-ts 1 is written and not acknowledged
     feed.come(row(2), ddls=[(5, event)], resolved=9)
     assert feed.due() == []
-    assert (feed.block(5).stage, held.trigger.held, feed.block(5).left) == (HELD, Key(5, 0), None)
+    assert (feed.block(5).stage, held.trigger.waiting, feed.block(5).left) == (WAITING, Key(5, 0), None)
     held.trigger.acknowledge()
     assert feed.due() == []
-    assert (feed.block(5).stage, held.trigger.held) == (DRAINING, None)
+    assert (feed.block(5).stage, held.trigger.waiting) == (DRAINING, None)
     feed.land()
     assert [write.dispatcher for write in feed.due()] == [held.trigger_number]
     assert feed.block(5).stage == WRITING
 
 
-def test_an_event_of_single_tables_is_never_held() -> None:
+def test_an_event_of_single_tables_never_waits_at_the_trigger() -> None:
     feed = Feed()
     feed.ledger.blocking.trigger.submit()
     feed.come(ddls=[(5, must(ddl_scope.drop_table(table(1))))], resolved=9)
     assert [write.key.ts for write in feed.due()] == [5]
 
 
-def test_the_trigger_holds_one_event_and_is_not_acknowledged_more_often_than_it_asks() -> None:
+def test_one_event_waits_at_the_trigger_which_is_not_acknowledged_more_often_than_it_asks() -> None:
     trigger = Trigger()
-    trigger.hold(Key(5, 0))
-    trigger.hold(Key(5, 0))
-    with pytest.raises(BrokenInvariant, match="holds the event"):
-        trigger.hold(Key(6, 0))
+    trigger.wait(Key(5, 0))
+    trigger.wait(Key(5, 0))
+    with pytest.raises(BrokenInvariant, match="waits already"):
+        trigger.wait(Key(6, 0))
     with pytest.raises(BrokenInvariant, match="more often"):
         trigger.acknowledge()
 
@@ -576,13 +579,13 @@ def test_a_ddl_over_a_million_tables_costs_by_the_thousand_that_hold_something()
     active = range(500, 1_000_000, 1_000)
     feed.come(*(row(1, number) for number in active), ddls=[(5, view())], resolved=9)
     ledger = feed.ledger
-    assert len(ledger.blocking.touched(feed.block(5))) == len(active) + 1
-    assert len(ledger.blocking._markers) == 1, "one marker, not one for each"
+    assert len(ledger.blocking.markers.touched(feed.block(5))) == len(active) + 1
+    assert len(ledger.blocking.markers._by_dispatcher) == 1, "one marker, not one for each"
     assert sum(len(landed) for _, landed in feed.land()) == len(active)
     (write,) = feed.due()
     assert feed.block(5).affected == len(active) + 1
     assert feed.write(write) == [5]
-    assert ledger.planner.visited <= 4 * len(active)
+    assert ledger.planner.due.visited <= 4 * len(active)
     assert ledger.idle
 
 
@@ -595,4 +598,4 @@ def test_thousands_of_ddls_at_once_cost_each_its_own() -> None:
     while writes := feed.due():
         order += feed.write(*writes)
     assert order == [*range(2, 4_000, 2), *range(10_000, 10_300)]
-    assert feed.ledger.blocking._markers == {}
+    assert feed.ledger.blocking.markers._by_dispatcher == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.config.settings import load_settings
-from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Ledger
+from tidegate.control.limits import Limits
+from tidegate.control.rounds import Round
+from tidegate.control.top import top_tables
 from tidegate.errors import BadSetting
 from tidegate.executor.rows import ITEMS
 from tidegate.observe.status import Rate
@@ -54,7 +58,7 @@ def test_without_a_budget_all_that_is_due_lands_at_once() -> None:
     round_ = feed.plan(5.0, DAY)
     assert round_ is not None
     assert len(round_) == 100
-    assert feed.planner.budget_late_s == 0.0
+    assert feed.planner.budget.late_s == 0.0
 
 
 def test_the_largest_of_the_oldest_get_the_requests_and_the_rest_waits_its_turn() -> None:
@@ -65,7 +69,7 @@ def test_the_largest_of_the_oldest_get_the_requests_and_the_rest_waits_its_turn(
     assert sorted(tables(feed, first)) == list(range(81, 101)), "two seconds of the budget, three requests each"
     land(feed, first, 5.0)
     assert feed.plan(5.1, DAY) is None
-    assert feed.planner.budget_late_s > 0.0, "it says that the age bound does not hold"
+    assert feed.planner.budget.late_s > 0.0, "it says that the age bound does not hold"
     later = [feed.plan(5.1 + n, DAY) for n in range(1, 40)]
     landed = [table for round_ in later if round_ is not None for table in tables(feed, round_)]
     assert sorted(landed) == list(range(1, 81)), "all have their turn"
@@ -95,10 +99,10 @@ def test_a_retry_is_paid_for_too() -> None:
     round_ = feed.plan(5.0, DAY)
     assert round_ is not None
     feed.receive(round_, np.zeros(len(round_), np.bool_), 5.0, 0.1)
-    before = feed.planner._requests
+    before = feed.planner.budget.requests
     again = feed.plan(6.5, DAY)
     assert again is not None
-    assert feed.planner._requests < before + 30 * 1.5
+    assert feed.planner.budget.requests < before + 30 * 1.5
 
 
 @given(
@@ -150,8 +154,12 @@ def test_first_tables_are_listed_by_lag_small_files_and_bytes() -> None:
     land(feed, round_, 5.0)
     accept(feed, 2, {2: 10}, now=6.0)
     accept(feed, 3, {3: 10, 1: 10}, now=8.0)
-    assert [(line.table, line.lag_s) for line in feed.top("lag", 2, 9.0)] == [("shop.t2", 3.0), ("shop.t1", 1.0)]
-    assert [line.table for line in feed.top("small-files", 2, 9.0)] == ["shop.t2", "shop.t1"]
-    assert [(line.table, line.landed_bytes) for line in feed.top("bytes", 1, 9.0)] == [("shop.t3", 900)]
-    assert [line.waiting_bytes for line in feed.top("bytes", 3, 9.0)] == [10, 10, 10]
-    assert feed.top("lag", 0, 9.0) == []
+    top = partial(top_tables, feed.queues)
+    assert [(line.table, line.lag_s) for line in top("lag", 2, 9.0)] == [
+        ("shop.t2", 3.0),
+        ("shop.t1", 1.0),
+    ]
+    assert [line.table for line in top("small-files", 2, 9.0)] == ["shop.t2", "shop.t1"]
+    assert [(line.table, line.landed_bytes) for line in top("bytes", 1, 9.0)] == [("shop.t3", 900)]
+    assert [line.waiting_bytes for line in top("bytes", 3, 9.0)] == [10, 10, 10]
+    assert top("lag", 0, 9.0) == []

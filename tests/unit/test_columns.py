@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.control.columns import Columns, Ints, Keys, Texts, after_or_equal, group_lasts, group_starts
-from tidegate.control.dispatcher import Items, Queues
+from tidegate.control.items import Items
+from tidegate.control.queues import Queues
 from tidegate.errors import BrokenInvariant
 
 KEYS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=30)
@@ -101,8 +102,8 @@ def test_namesakes_are_the_others_of_the_same_schema_and_table() -> None:
     names = [("s", "a"), ("s", "b"), ("t", "a"), ("s", "a"), ("t", "b"), ("s", "a")]
     numbers = queues.number(ints(range(1, 7)), ints([0] * 6), ints(range(1, 7)))
     for number, name in zip(numbers.tolist(), names, strict=True):
-        queues.rename(number, *name, number)
-    found = queues.namesakes(ints([0, 3, 4]))
+        queues.names.rename(number, *name, number)
+    found = queues.names.namesakes(ints([0, 3, 4]))
     assert {number: others.tolist() for number, others in found.items()} == {0: [3, 5], 3: [0, 5], 4: []}
 
 
@@ -161,8 +162,8 @@ def test_queues_keep_order_and_bytes_through_any_appends_and_takes(
             take(queues, model, pairs)
         slots, owner_at = queues.walk(ints(range(4)))
         assert {n: slots[owner_at == n].tolist() for n in range(4)} == {n: model[n] for n in range(4)}
-        lengths = queues.items.length
-        assert queues.dispatchers.bytes[:4].tolist() == [sum(lengths[slot] for slot in model[n]) for n in range(4)]
+        lengths, queued_bytes = queues.items.length, queues.dispatchers.queued_bytes
+        assert queued_bytes[:4].tolist() == [sum(lengths[slot] for slot in model[n]) for n in range(4)]
         assert queues.queued == sum(map(len, model.values()))
         assert queues.active == sum(map(bool, model.values()))
 
@@ -179,9 +180,9 @@ def append(queues: Queues, model: dict[int, list[int]], pairs: list[tuple[int, i
 def take(queues: Queues, model: dict[int, list[int]], counts: list[tuple[int, int]]) -> None:
     fronts = [(n, model[n][:count]) for n, count in counts if model[n]]
     if fronts:
-        owner_at = [at for at, (_, front) in enumerate(fronts) for _ in front]
+        owners = [n for n, front in fronts for _ in front]
         slots = [slot for _, front in fronts for slot in front]
-        queues.remove_front(ints(n for n, _ in fronts), ints(slots), ints(owner_at))
+        queues.remove_front(ints(slots), ints(owners))
     for n, front in fronts:
         del model[n][: len(front)]
 

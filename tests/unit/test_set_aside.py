@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.control.ledger import Move
+from tidegate.control.compaction import Move
 from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import SpoolLost, TidegateError
 from tidegate.events import DDL

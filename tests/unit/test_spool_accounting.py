@@ -28,7 +28,7 @@ def test_held_is_segment_bytes_plus_a_charge_for_each_item() -> None:
     spool = Spool(1_000)
     a, b = spool.open_segments(["a", "b"], [70, 50], [0, 1]).tolist()
     spool.add_items(ints(a, a, b), ints(30, 30, 50))
-    assert spool.held == 120 + 3 * ITEM_BYTES
+    assert spool.occupied_bytes == 120 + 3 * ITEM_BYTES
     assert spool.tier_bytes == [70, 50]
 
 
@@ -37,14 +37,14 @@ def test_a_segment_counts_in_full_until_its_last_item_is_released() -> None:
     [a] = spool.open_segments(["a"], [100], [1]).tolist()
     spool.add_items(ints(a, a), ints(99, 1))
     assert spool.release_items(ints(a), ints(99)) == []
-    assert spool.held == 100 + ITEM_BYTES
+    assert spool.occupied_bytes == 100 + ITEM_BYTES
     assert spool.release_items(ints(a), ints(1)) == ["a"]
-    assert (spool.held, spool.segment_count, spool.items) == (0, 0, 0)
+    assert (spool.occupied_bytes, spool.segment_count, spool.items) == (0, 0, 0)
 
 
 def test_releasing_more_items_than_are_held_is_an_error() -> None:
     spool, numbers = filled(1_000)
-    with pytest.raises(BrokenInvariant, match="released 2 items of 1 held"):
+    with pytest.raises(BrokenInvariant, match="released 2 items of 1 in the spool"):
         spool.release_items(ints(*numbers, *numbers), ints(1, 1))
 
 
@@ -77,7 +77,7 @@ def test_a_name_may_come_back_after_its_segment_was_freed() -> None:
     spool.release_items(numbers, ints(1_000 - ITEM_BYTES))
     again = spool.open_segments(["a"], [7], [0])
     spool.add_items(again, ints(7))
-    assert (spool.held, spool.tier_bytes) == (7 + ITEM_BYTES, [7, 0])
+    assert (spool.occupied_bytes, spool.tier_bytes) == (7 + ITEM_BYTES, [7, 0])
 
 
 SEGMENTS = st.lists(
@@ -109,7 +109,7 @@ def test_accounting_is_exact_and_segments_are_freed_exactly_once(
         left = {path for path, *_ in held}
         assert sorted(freed) == sorted(path for path in sizes if path not in left)
         assert spool.tier_bytes == [sum(s for p, (t, s) in sizes.items() if p in left and t == tier) for tier in (0, 1)]
-        assert spool.held == sum(spool.tier_bytes) + ITEM_BYTES * len(held)
+        assert spool.occupied_bytes == sum(spool.tier_bytes) + ITEM_BYTES * len(held)
 
 
 # -- marks -------------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_a_starved_disk_holds_the_wake_and_presses_for_all_that_is_held() -> Non
     spool.starved = True
     assert not spool.may_wake()
     assert spool.under_pressure()
-    assert spool.excess() == spool.held
+    assert spool.excess() == spool.occupied_bytes
     spool.starved = False
     assert spool.may_wake()
 

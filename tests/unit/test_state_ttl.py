@@ -56,7 +56,7 @@ def settle(changefeed: Changefeed, clock: FakeClock) -> None:
 
 def known(changefeed: Changefeed) -> list[str]:
     queues = changefeed.ledger.queues
-    return sorted(queues.name(n) for n in queues.known().tolist() if queues.table_names[n])
+    return sorted(queues.name(n) for n in queues.known().tolist() if queues.names.tables[n])
 
 
 def numbers(store: MemoryStore, table: str) -> list[str]:

@@ -27,9 +27,10 @@ import pyarrow as pa
 from tidegate.bench.harness.feed import Ended, Feed, say, session
 from tidegate.bench.harness.figures import Figures, percentile, read_parameters
 from tidegate.control.barrier import Key
-from tidegate.control.blocking import Block
-from tidegate.control.flush import Limits
-from tidegate.control.ledger import Ddl, Ledger
+from tidegate.control.blocking import Ddl
+from tidegate.control.ledger import Ledger
+from tidegate.control.limits import Limits
+from tidegate.control.markers import Block
 from tidegate.errors import TidegateError
 from tidegate.executor.jobs import LandJob
 from tidegate.executor.rows import ITEMS, ROWS

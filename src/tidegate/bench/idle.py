@@ -30,9 +30,9 @@ from tidegate.bench.harness.feed import Feed, say, session
 from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
 from tidegate.bench.harness.memory import pss_bytes
 from tidegate.config.settings import Settings, shape
-from tidegate.control.flush import Limits
 from tidegate.control.ledger import Ledger
-from tidegate.driver.journal import Head, Journal, Snapshot, table_rows
+from tidegate.control.limits import Limits
+from tidegate.driver.journal import Head, Journal, Snapshot
 from tidegate.errors import BadSetting
 from tidegate.events import tso
 from tidegate.sources.workload.params import Workload
@@ -165,7 +165,7 @@ def write_known(settings: Settings, known: int) -> None:
     layouts = {str(LAYOUT.fingerprint): LAYOUT.to_json()}
     head = Head(durable_ts, None, layouts, takeover=True, shape=shape(settings))
     journal.record(head)
-    journal.snapshot(lambda: Snapshot(table_rows(ledger), [], head))
+    journal.snapshot(lambda: Snapshot(ledger.export().tables, [], head))
 
 
 def known_tables(known: int, version: int, durable_ts: int) -> Ledger:
@@ -174,7 +174,7 @@ def known_tables(known: int, version: int, durable_ts: int) -> Ledger:
     ids: Any = np.arange(FIRST_TABLE_ID, FIRST_TABLE_ID + known)
     numbers = ledger.queues.number(ids, np.zeros(known, np.int64), ids)
     schemas = pa.array([SCHEMA_NAME]).take(pa.array(np.zeros(known, np.int64)))
-    ledger.queues.rename_many(numbers, schemas, table_names(np.arange(1, known + 1)), ids)
+    ledger.queues.names.rename_many(numbers, schemas, table_names(np.arange(1, known + 1)), ids)
     ds, lanes = ledger.queues.dispatchers, ledger.queues.lanes
     ds.schema_id[numbers], ds.version[numbers] = SCHEMA_ID, version
     ds.durable_ts[numbers] = ds.accepted_ts[numbers] = durable_ts

@@ -28,7 +28,7 @@ from tidegate.bench.harness.feed import Feed, say, session
 from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
 from tidegate.bench.throughput import count_lines
 from tidegate.config.settings import duration_s
-from tidegate.control.flush import Round
+from tidegate.control.rounds import Round
 from tidegate.errors import BadSetting, TidegateError
 from tidegate.sources.source import byte_count
 from tidegate.sources.workload.neighbour import COLUMN_BYTES, read_habits

@@ -1,13 +1,15 @@
-"""The maintainer's barrier: dispatchers that one DDL concerns meet, one of them writes, the others pass.
+"""The maintainer's barrier: the dispatchers of one DDL meet, one of them writes, the others pass.
 
-    report  every dispatcher that takes part says that it has drained (WAITING), in any order
-    write   when all have, one is chosen: the table trigger if it has reported, else the one that completed the coverage
-    written the schema files stand: dispatchers begin, end and move, in commit-ts order among events that change them
-    pass    the others go on; when all have said DONE the event is over
+    report   every dispatcher that takes part says that it has drained, in any order
+    write    when all have, one is chosen to write: the table trigger if it takes part, else the last that reported
+    written  the schema files exist: tables begin, end and move, in commit-ts order among the DDLs that do so
+    pass     the others go on; when all have, the event is over
 
-Values in, values out: `Maintainer` takes facts and returns actions. Dispatchers and maintainer live on one driver, so
-nothing is lost on the way and nothing is sent again; but every fact may come twice or late, and then changes nothing.
-A dispatcher that ends takes part in nothing any more; an event that has lost all of them is over unwritten.
+Why a barrier: a schema file must not be written while one dispatcher still lands changes of before, and no dispatcher
+may land changes of after while it is not written. Why one writer: every schema file is written once. `Maintainer` takes
+facts and returns actions. Dispatchers and maintainer are on one driver, so nothing is lost on the way and nothing is
+sent again. But every fact may come twice or late, and then changes nothing. A dispatcher that has ended takes part in
+nothing any more, and an event that has lost all its dispatchers is over without being written.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ COLLECTING, WRITING, SCHEDULING, PASSING = "collecting", "writing", "scheduling"
 
 
 class Key(NamedTuple):
-    """Which event: its commit-ts, and its place among events of the same one."""
+    """Which event: its commit-ts, and its number among the events of that commit-ts."""
 
     ts: int
     seq: int
@@ -37,7 +39,7 @@ class Write(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """The dispatchers that the event begins, ends and moves do so now."""
+    """The tables that the event begins, ends and moves do so now."""
 
     key: Key
     event: DdlEvent
@@ -51,6 +53,8 @@ class Pass(NamedTuple):
 
 
 class Finished(NamedTuple):
+    """The event is over."""
+
     key: Key
 
 
@@ -84,19 +88,19 @@ class Maintainer:
 
     trigger: int
     barriers: dict[Key, Barrier] = field(default_factory=dict)
-    scheduling: list[Key] = field(default_factory=list)  # events that change dispatchers and have not done so, in order
+    scheduling: list[Key] = field(default_factory=list)  # events that will begin, end or move tables, in order
     finished: int = 0
-    _written: set[Key] = field(default_factory=set)  # events whose files stand and that have not gone on
+    _written: set[Key] = field(default_factory=set)  # events that are written and have not gone on
 
     def announce(self, key: Key, event: DdlEvent, expected: frozenset[int]) -> None:
-        """An event is on its way; a repeat changes nothing. What it changes is ordered among its like from here on."""
+        """An event is on its way; a repeat changes nothing. Later events that change tables wait for it from now on."""
         if key not in self.barriers:
             self.barriers[key] = Barrier(key, event, expected)
             if has_schedule_changes(event) or event.updated_schemas:
                 insort(self.scheduling, key)
 
     def report(self, key: Key, dispatchers: Iterable[int]) -> list[Action]:
-        """These dispatchers, one after the other, have drained up to the event and wait."""
+        """These dispatchers, one after the other, have drained and wait."""
         barrier = self.barriers.get(key)
         if barrier is None or barrier.stage != COLLECTING:
             return []
@@ -105,17 +109,17 @@ class Maintainer:
         return self._collected(replace(barrier, reported=(*barrier.reported, *news))) if news else []
 
     def gone(self, dispatcher: int) -> list[Action]:
-        """The dispatcher has ended; a writer still ends what it writes."""
+        """The dispatcher has ended. One that writes still finishes its write."""
         actions: list[Action] = []
         for key in sorted(self.barriers):
-            barrier = self.barriers.get(key)  # what ends here may end others
+            barrier = self.barriers.get(key)  # the end of one event may have ended this one
             if barrier is not None and dispatcher in barrier.expected and dispatcher != barrier.writer:
                 left = replace(barrier, expected=barrier.expected - {dispatcher})
-                actions += self._collected(left) if left.stage == COLLECTING else self._settled(left)
+                actions += self._collected(left) if left.stage == COLLECTING else self._advanced(left)
         return actions
 
     def written(self, key: Key, dispatcher: int) -> list[Action]:
-        """The writer has written, or passed over what is not to be written."""
+        """The writer has written the files, or found that there are none to write."""
         barrier = self.barriers.get(key)
         if barrier is None or barrier.stage != WRITING or dispatcher != barrier.writer:
             return []
@@ -128,9 +132,10 @@ class Maintainer:
         barrier = self.barriers.get(key)
         if barrier is None or barrier.stage != PASSING:
             return []
-        return self._settled(replace(barrier, done=barrier.done | (dispatchers & barrier.expected)))
+        return self._advanced(replace(barrier, done=barrier.done | (dispatchers & barrier.expected)))
 
     def _collected(self, barrier: Barrier) -> list[Action]:
+        """Choose the writer if all have reported."""
         if not barrier.expected:
             return self._abandoned(barrier)
         if not barrier.covered:
@@ -142,7 +147,7 @@ class Maintainer:
         return [Write(barrier.key, writer)]
 
     def _abandoned(self, barrier: Barrier) -> list[Action]:
-        """Nobody is left to write the event; those that wait for its place in the order go on."""
+        """Nobody is left to write the event; events that waited for it go on."""
         del self.barriers[barrier.key]
         if barrier.key in self.scheduling:
             self.scheduling.remove(barrier.key)
@@ -150,7 +155,7 @@ class Maintainer:
         return [Finished(barrier.key), *self._schedule()]
 
     def _schedule(self) -> list[Action]:
-        """Let what is written go on: at once, or in commit-ts order if it changes dispatchers."""
+        """Let events that are written go on: at once, or if they change tables in commit-ts order."""
         actions: list[Action] = []
         for key in sorted(self._written):
             if key in self.scheduling:
@@ -163,11 +168,13 @@ class Maintainer:
         return actions
 
     def _pass(self, barrier: Barrier) -> list[Action]:
+        """The dispatchers that did not write go on too."""
         others = barrier.expected - barrier.done
         passing: list[Action] = [Pass(barrier.key, others)] if others else []
-        return [*passing, *self._settled(barrier)]
+        return [*passing, *self._advanced(barrier)]
 
-    def _settled(self, barrier: Barrier) -> list[Action]:
+    def _advanced(self, barrier: Barrier) -> list[Action]:
+        """Keep the barrier, or end it if all dispatchers are done."""
         if not barrier.over:
             self.barriers[barrier.key] = barrier
             return []

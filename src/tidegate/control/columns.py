@@ -1,7 +1,8 @@
-"""Growable columns, texts and dense numbers for keys: how a million tables are kept without an object for each.
+"""Columns that grow, texts, and dense numbers for keys: how a million tables are kept without an object for each.
 
-Invariants: a column never shrinks; rows are addressed by their number; a number given by `Keys` never changes while its
-key is known.
+A Python object per table would take a kilobyte and a loop per micro-batch. Columns take some bytes per table, and one
+NumPy call does the work for all. Invariants: a column never shrinks; a row is known by its number; the number of a key
+never changes while the key is known.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SPANS = 1 << 12  # a table has at most this many spans, so (table id, span) fit
 
 
 class Columns:
-    """A table of equally long arrays; a subclass lists its columns in `_dtypes` and annotates them."""
+    """Arrays of equal length. A subclass lists its columns in `_dtypes` and annotates them."""
 
     _dtypes: ClassVar[dict[str, Any]] = {}
 
@@ -38,87 +39,87 @@ class Columns:
         for name in self._dtypes:
             array = getattr(self, name)
             if self.size > len(array):
-                grown = np.zeros(self.size + self.size // 4, array.dtype)  # what nobody has used yet takes no memory
+                grown = np.zeros(self.size + self.size // 4, array.dtype)  # pages of zeros take no memory until used
                 grown[: len(array)] = array
                 setattr(self, name, grown)
         return np.arange(first, self.size, dtype=np.int64)
 
     def reset(self, rows: Numbers) -> None:
-        """Make these rows zero again, for another use."""
+        """Make these rows zero again."""
         for name in self._dtypes:
             getattr(self, name)[rows] = 0
 
-    @property
-    def allocated_bytes(self) -> int:
-        return sum(getattr(self, name).nbytes for name in self._dtypes)
-
 
 class Texts:
-    """A text for each number, "" where none was given: one Arrow array, and those given since it was made."""
+    """A text for each number, "" where none was given.
+
+    Arrow keeps a million texts in one array, but cannot change one of them. So new texts go to a dictionary first, and
+    are merged into a new array when they have become many.
+    """
 
     def __init__(self, few: int = 1024) -> None:
         self._few = few
-        self._settled: pa.Array = pa.array([], pa.string())
+        self._merged: pa.Array = pa.array([], pa.string())
         self._fresh: dict[int, str] = {}
 
     def __getitem__(self, number: int) -> str:
         text = self._fresh.get(number)
         if text is None:
-            text = self._settled[number].as_py() if number < len(self._settled) else ""
+            text = self._merged[number].as_py() if number < len(self._merged) else ""
         return text
 
     def __setitem__(self, number: int, text: str) -> None:
         self._fresh[number] = text
         if len(self._fresh) > self._most_fresh:
-            self._settle()
+            self._merge()
 
     @property
     def _most_fresh(self) -> int:
-        """From so many on making the array anew costs little for each."""
-        return self._few + len(self._settled) // 16
+        """With more fresh texts than this, a new array costs little for each of them."""
+        return self._few + len(self._merged) // 16
 
     def take(self, numbers: Numbers) -> pa.Array:
         """The texts of these numbers."""
         if len(numbers) > self._most_fresh:
-            self._settle()
-        settled = self._settled.take(pa.array(numbers, mask=numbers >= len(self._settled)))
+            self._merge()
+        merged = self._merged.take(pa.array(numbers, mask=numbers >= len(self._merged)))
         if not self._fresh:
-            return settled.fill_null("")
-        pairs = zip(numbers.tolist(), settled.to_pylist(), strict=True)
+            return merged.fill_null("")
+        pairs = zip(numbers.tolist(), merged.to_pylist(), strict=True)
         return pa.array([self._fresh.get(number, text) or "" for number, text in pairs], pa.string())
 
     def put(self, numbers: Numbers, texts: pa.Array) -> None:
-        """Give many at once; of a number that stands there twice the last counts."""
+        """Give many at once. Of a number that is given twice the last text counts."""
         if len(numbers) > self._most_fresh:
-            self._settle()
+            self._merge()
             self._write(numbers, texts)
             return
         self._fresh.update(zip(numbers.tolist(), texts.to_pylist(), strict=True))
         if len(self._fresh) > self._most_fresh:
-            self._settle()
+            self._merge()
 
     def among(self, texts: Iterable[str]) -> NDArray[np.bool_]:
-        """For each number up to the last one given, whether it has one of these texts. Looks at all, so ask rarely."""
-        self._settle()
-        found = pc.is_in(self._settled, pa.array(list(texts), pa.string()))
+        """For each number, whether it has one of these texts. It looks at all texts, so ask rarely."""
+        self._merge()
+        found = pc.is_in(self._merged, pa.array(list(texts), pa.string()))
         return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
-    def _settle(self) -> None:
+    def _merge(self) -> None:
         if self._fresh:
             numbers = np.fromiter(self._fresh, np.int64, len(self._fresh))
             self._write(numbers, pa.array(list(self._fresh.values()), pa.string()))
             self._fresh = {}
 
     def _write(self, numbers: Numbers, texts: pa.Array) -> None:
-        settled = self._settled
-        at = np.full(max(len(settled), int(numbers.max()) + 1), len(settled), np.int64)  # where "" stands
-        at[: len(settled)] = np.arange(len(settled))
-        at[numbers] = np.arange(len(settled) + 1, len(settled) + 1 + len(numbers))
-        self._settled = pa.concat_arrays([settled, pa.array([""]), texts]).take(pa.array(at))
+        merged = self._merged
+        at = np.full(max(len(merged), int(numbers.max()) + 1), len(merged), np.int64)  # the position of ""
+        at[: len(merged)] = np.arange(len(merged))
+        at[numbers] = np.arange(len(merged) + 1, len(merged) + 1 + len(numbers))
+        self._merged = pa.concat_arrays([merged, pa.array([""]), texts]).take(pa.array(at))
 
 
 class Keys:
-    """Dense numbers for (table id, span), by one vectorised look-up in sorted keys."""
+    """Dense numbers for (table id, span). All keys of a batch are looked up at once, by search in a sorted array."""
 
     def __init__(self) -> None:
         self._keys: Ints = np.zeros(0, np.int64)
@@ -134,17 +135,17 @@ class Keys:
         return int(self._keys.nbytes + self._numbers.nbytes)
 
     def find(self, table_id: Ints, span: Ints) -> Numbers:
-        """The number of every key, -1 for one never seen."""
+        """The number of each key, -1 for a key that is not known."""
         wanted = pack(table_id, span)
         if not len(self._keys):
             return np.full(len(wanted), -1, np.int64)
-        order = np.argsort(wanted)  # a search in order stays near the place of the last one: four times as fast
+        order = np.argsort(wanted)  # searches in order stay in the processor's cache: four times as fast
         at = np.empty(len(wanted), np.int64)
         at[order] = np.minimum(np.searchsorted(self._keys, wanted[order]), len(self._keys) - 1)
         return np.where(self._keys[at] == wanted, self._numbers[at], -1).astype(np.int64)
 
     def numbers(self, table_id: Ints, span: Ints) -> tuple[Numbers, Ints]:
-        """Numbers of all keys, new ones numbered on from the last, and where each new one stands first."""
+        """The number of each key, new ones included, and the position where each new key comes first."""
         found = self.find(table_id, span)
         missing = np.flatnonzero(found < 0)
         if not len(missing):
@@ -152,7 +153,7 @@ class Keys:
         fresh, first, inverse = np.unique(
             pack(table_id[missing], span[missing]), return_index=True, return_inverse=True
         )
-        # Number new keys in the order they arrive, so that a batch's tables stay neighbours in memory.
+        # New keys are numbered in order of arrival, so that the tables of a batch are neighbours in memory.
         order = np.argsort(first)
         given = np.empty(len(fresh), np.int64)
         given[order] = self._take(len(fresh))
@@ -161,7 +162,7 @@ class Keys:
         return found, missing[first[order]]
 
     def remove(self, table_id: Ints, span: Ints) -> None:
-        """Forget these keys; their numbers are given again."""
+        """Forget these keys. Their numbers are given to other keys later."""
         at = np.searchsorted(self._keys, pack(table_id, span))
         self._free = np.concatenate([self._free, self._numbers[at]])
         self._keys, self._numbers = np.delete(self._keys, at), np.delete(self._numbers, at)
@@ -195,6 +196,16 @@ def group_starts(sorted_values: Ints) -> Ints:
 def group_lasts(starts: Ints, count: int) -> Ints:
     """Positions where the runs that begin at `starts` end: `[0, 2]` of 3 values gives `[1, 2]`, none gives none."""
     return np.append(starts[1:], count)[: len(starts)] - 1
+
+
+def group_sizes(starts: Ints, count: int) -> Ints:
+    """How long the runs are that begin at `starts`: `[0, 2]` of 3 values gives `[2, 1]`."""
+    return np.diff(np.append(starts, count))
+
+
+def group_positions(sizes: Ints) -> Ints:
+    """The position of each value in its run: runs of `[2, 1]` values give `[0, 1, 0]`."""
+    return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def after_or_equal(ts: Ints, seq: Ints, mark_ts: Ints, mark_seq: Ints) -> NDArray[np.bool_]:

@@ -1,10 +1,12 @@
 """Byte accounting of the spool: what is occupied, the marks, and whether a wake may go out.
 
-Occupied is what is really there: the bytes of every segment not yet deleted, plus a fixed charge for each item the
-driver keeps. Invariants:
+Occupied is what is really there: the bytes of every segment that is not deleted, plus a fixed charge for each item. An
+item that is durable frees nothing as long as its segment has others, so counting items alone would let the disk run
+full. Invariants:
 1. A segment is freed exactly when its last item is released; it is never freed twice.
-2. Above the high mark no wake goes out until the spool is at or below the low mark (hysteresis).
-3. Releasing more than is held is an error, never clamped.
+2. Above the high mark no wake goes out until the spool is at or below the low mark. With one mark, the upstream would
+   be woken and stopped with every file.
+3. Releasing more than is there is an error. A count that is quietly set to zero would hide an item released twice.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import numpy as np
 from tidegate.control.columns import Columns, Ints, Numbers
 from tidegate.errors import BrokenInvariant
 
-ITEM_BYTES = 256  # charged for each item, so that the marks also bound the driver's memory
+ITEM_BYTES = 256  # charged for each item, so that the marks also limit the driver's memory
 HIGH_MARK, LOW_MARK = 0.8, 0.6
 TIERS = ("memory", "disk")
 
 
 class _Segments(Columns):
+    """A row for each segment: items that refer to it, its size, the bytes of those items, its tier."""
+
     _dtypes = {"refs": np.int64, "bytes": np.int64, "live": np.int64, "tier": np.int8}  # noqa: RUF012
     refs: Ints
     bytes: Ints
@@ -31,13 +35,13 @@ class _Segments(Columns):
 
 @dataclass
 class Spool:
-    """`Spool(max_bytes=10 << 30)`: marks at 8 GiB and 6 GiB."""
+    """`Spool(max_bytes=10 << 30)` has its marks at 8 GiB and 6 GiB."""
 
     max_bytes: int
     tier_bytes: list[int] = field(default_factory=lambda: [0, 0])
     items: int = 0
-    starved: bool = False  # the disk under the spool is nearly full: counts as above the high mark
-    _over: bool = False
+    starved: bool = False  # the disk under the spool is nearly full: that counts as above the high mark
+    _over: bool = False  # it was above the high mark, and not at the low mark since
     _paths: dict[int, str] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
@@ -52,7 +56,7 @@ class Spool:
         return int(self.max_bytes * LOW_MARK)
 
     @property
-    def held(self) -> int:
+    def occupied_bytes(self) -> int:
         return sum(self.tier_bytes) + ITEM_BYTES * self.items
 
     @property
@@ -63,7 +67,7 @@ class Spool:
         return self._paths[number]
 
     def open_segments(self, paths: list[str], sizes: list[int], tiers: list[int]) -> Numbers:
-        """Count new segments as occupied; returns their numbers. Numbers of freed segments are used again."""
+        """Count new segments as occupied. Returns their numbers; those of freed segments are used again."""
         numbers = np.empty(len(paths), np.int64)
         for i, (path, size, tier) in enumerate(zip(paths, sizes, tiers, strict=True)):
             if path in self._numbers:
@@ -80,9 +84,9 @@ class Spool:
         self.items += len(segments)
 
     def release_items(self, segments: Numbers, lengths: Ints) -> list[str]:
-        """Give back items; returns the paths of segments that nothing refers to any more, to be deleted."""
+        """These items are durable. Returns the paths of segments that no item refers to any more, to be deleted."""
         if len(segments) > self.items:
-            raise BrokenInvariant(f"released {len(segments)} items of {self.items} held")
+            raise BrokenInvariant(f"released {len(segments)} items of {self.items} in the spool")
         np.subtract.at(self._segments.refs, segments, 1)
         np.subtract.at(self._segments.live, segments, lengths)
         self.items -= len(segments)
@@ -95,11 +99,11 @@ class Spool:
         return [self._free_segment(int(number)) for number in touched[refs == 0]]
 
     def pin(self, segments: Numbers) -> None:
-        """Keep these segments, and their numbers, until `unpin`."""
+        """Keep these segments and their numbers until `unpin`: somebody copies from them."""
         np.add.at(self._segments.refs, segments, 1)
 
     def unpin(self, segments: Numbers) -> list[str]:
-        """Returns the paths of those that nothing refers to any more."""
+        """Returns the paths of those that no item refers to any more."""
         np.subtract.at(self._segments.refs, segments, 1)
         return [self._free_segment(int(number)) for number in segments if self._segments.refs[number] == 0]
 
@@ -112,33 +116,34 @@ class Spool:
         return path
 
     def may_wake(self) -> bool:
-        """Whether the upstream may be woken now; moves the hysteresis."""
-        if self.held > self.high_mark or self.starved:
+        """Whether the upstream may be woken now."""
+        if self.occupied_bytes > self.high_mark or self.starved:
             self._over = True
-        elif self.held <= self.low_mark:
+        elif self.occupied_bytes <= self.low_mark:
             self._over = False
         return not self._over
 
     def under_pressure(self) -> bool:
-        return self.held >= self.low_mark or self.starved
+        """Whether to land more than is due. From the low mark on, so that the high mark is seldom reached."""
+        return self.occupied_bytes >= self.low_mark or self.starved
 
     def excess(self) -> int:
-        """Bytes to land so that the spool comes a little under its low mark; all of them while the disk is starved."""
-        return self.held if self.starved else self.held - int(self.low_mark * 0.9)
+        """Bytes to free so that the spool comes a little below its low mark; all of them while the disk is starved."""
+        return self.occupied_bytes if self.starved else self.occupied_bytes - int(self.low_mark * 0.9)
 
     def pinned_share(self) -> float:
-        """Share of the segment bytes that still hold something: 1.0 when nothing is wasted."""
+        """Share of the segments' bytes that belongs to items: 1.0 when nothing is wasted."""
         occupied = sum(self.tier_bytes)
         return float(self._segments.live[: self._segments.size].sum()) / occupied if occupied else 1.0
 
     def wasted(self, segments: Numbers) -> int:
-        """Bytes that these occupy beyond what they hold."""
+        """Bytes of these segments that belong to no item."""
         return int((self._segments.bytes[segments] - self._segments.live[segments]).sum())
 
     def emptiest(self, wanted_bytes: int, below: float = 1.0, most_bytes: float = np.inf) -> Numbers:
-        """Segments that hold least for what they occupy, until `wanted_bytes` would be freed.
+        """The segments with the most waste, as many as would free `wanted_bytes`.
 
-        Only those that hold no more than this share, and no more than `most_bytes`.
+        Only those of which items need at most this share, and at most `most_bytes`.
         """
         numbers = np.array(list(self._paths), np.int64)
         live = self._segments.live[numbers]

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tidegate.clock import Clock
-from tidegate.control.ledger import TableLine
+from tidegate.control.top import TableLine
 from tidegate.driver.ddl import DdlWriter
 from tidegate.driver.held import HeldTables
 from tidegate.driver.intake import Intake

@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 
 from tidegate.clock import Clock
 from tidegate.control.barrier import Key, Write
-from tidegate.control.ledger import Ddl, Ledger
+from tidegate.control.blocking import Ddl
+from tidegate.control.ledger import Ledger
+from tidegate.control.schema_writes import SchemaWrites
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.life import Life
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
-from tidegate.driver.schemas import SchemaWrites
 from tidegate.events import DDL
 from tidegate.executor.rows import LANDED
 from tidegate.format.ddl.events import DdlEvent
@@ -64,7 +65,9 @@ class DdlWriter:
     def next_work(self, now: float) -> Callable[[], None] | None:
         """Writing the schema files that are due, if any are. The caller holds the lock."""
         self.collect(now)
-        writes = self._writes.due(now, self.ledger.planner.closing)
+        if self.ledger.planner.closing:
+            self._writes.shorten_pauses(now)
+        writes = self._writes.take_due(now)
         return partial(self._write, writes) if writes else None
 
     def _write(self, writes: list[Write]) -> None:

@@ -29,13 +29,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.control.columns import Ints, pack
-from tidegate.control.flush import Round
+from tidegate.control.columns import Ints
 from tidegate.control.ledger import Ledger
+from tidegate.control.records import file_columns
+from tidegate.control.rounds import Round
 from tidegate.errors import LandingError, StoreUnavailable, TidegateError
 from tidegate.format import layout as paths
 from tidegate.format.layout import RESERVED_PREFIX
-from tidegate.format.tables import CHECK, LOOK
 from tidegate.storage.store import Store
 
 FOLDER = f"{RESERVED_PREFIX}/journal"
@@ -65,24 +65,6 @@ FILES = pa.schema(
         ("target_schema", pa.string()),
         ("target_table", pa.string()),
         ("dispatcher", pa.string()),
-    ]
-)
-
-# A snapshot row per dispatcher: its names, lane state and how far it is durable.
-TABLES = pa.schema(
-    [
-        ("table_id", pa.int64()),
-        ("span", pa.int32()),
-        ("logical_table_id", pa.int64()),
-        ("schema_name", pa.string()),
-        ("table_name", pa.string()),
-        ("version", pa.int64()),
-        ("directory", pa.int64()),
-        ("date", pa.int64()),
-        ("number", pa.int64()),
-        ("schema_version", pa.int64()),
-        ("last_ts", pa.int64()),
-        ("last_seq", pa.int64()),
     ]
 )
 
@@ -264,49 +246,17 @@ def file_rows(
     header_bytes: Ints,
 ) -> pa.Table:
     """The round's files as the journal records them: the names they land under, the size of their headers."""
-    queues = ledger.queues
-    ds, owners = queues.dispatchers, round_.dispatcher
-    last = round_.slots[round_.bounds[1:] - 1]
-    sizes = round_.bytes + header_bytes
-    # These numbers may be taken, by another writer or by us before state was given up: what stands there is not this.
-    unsure = (round_.schema == LOOK) | ((round_.schema == CHECK) & ledger.planner.foreign)
-    if unsure.any():
-        sizes = np.where(np.isin(round_.lane, round_.lane[unsure]), _NO_SIZE, sizes)
+    known = file_columns(ledger.queues, round_)
+    sizes = np.where(known.sure, round_.bytes + header_bytes, _NO_SIZE)
     columns = [
-        round_.plan, ds.table_id[owners], ds.span[owners], ds.logical_id[owners],
+        round_.plan, known.table_id, known.span, known.logical_table_id,
         [schema for schema, _ in names], [table for _, table in names],
-        round_.version, round_.directory, round_.date, round_.number, sizes,
-        queues.items.last_ts[last], queues.items.last_seq[last],
+        round_.version, round_.directory, round_.date, round_.number, sizes, known.last_ts, known.last_seq,
         [schema for schema, _ in targets], [table for _, table in targets], dispatchers,
     ]  # fmt: skip
     return pa.Table.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, FILES.types, strict=True)], schema=FILES
     )
-
-
-def table_rows(ledger: Ledger) -> pa.Table:
-    """All dispatchers whose state is here, with their lanes, for a snapshot."""
-    queues, ds = ledger.queues, ledger.queues.dispatchers
-    n, lanes = queues.known(), ledger.queues.lanes
-    n = n[~lanes.look[ds.lane[n]]]
-    lane = ds.lane[n]
-    columns = [
-        ds.table_id[n], ds.span[n], ds.logical_id[n], queues.schema_names.take(n), queues.table_names.take(n),
-        lanes.version[lane], lanes.directory[lane], lanes.date[lane], lanes.number[lane],
-        lanes.schema_version[lane], ds.durable_ts[n], ds.durable_seq[n],
-    ]  # fmt: skip
-    return pa.Table.from_arrays(
-        [pa.array(column, kind) for column, kind in zip(columns, TABLES.types, strict=True)], schema=TABLES
-    )
-
-
-def dropped_keys(ledger: Ledger) -> pa.Table:
-    """The tables whose state was given up, or is not known again yet, for a snapshot."""
-    queues, ds = ledger.queues, ledger.queues.dispatchers
-    known = queues.known()
-    looked = known[queues.lanes.look[ds.lane[known]]]
-    keys = np.union1d(queues.dropped, pack(ds.table_id[looked], ds.span[looked]))
-    return pa.table({"key": keys})
 
 
 def still_orphans(orphans: pa.Table, landed: list[pa.Table], options: paths.PathOptions) -> pa.Table:

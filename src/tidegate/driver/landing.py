@@ -19,8 +19,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidegate.clock import Clock
-from tidegate.control.flush import Round
-from tidegate.control.ledger import Ledger, Move
+from tidegate.control.compaction import Copy, Move
+from tidegate.control.ledger import Ledger
+from tidegate.control.rounds import Round
+from tidegate.control.versions import Found
 from tidegate.driver.ddl import DdlWriter
 from tidegate.driver.held import HeldTables
 from tidegate.driver.intake import Intake, delete_segments
@@ -188,7 +190,7 @@ class Landing:
             self._next_move = self.clock.steady() + _MOVE_PAUSE_S
             self.spool.delete_batch(name.split("-")[0])
         with self.life.lock:
-            freed = self.ledger.moved(move, copied)
+            freed = self.ledger.moved(move, [Copy(*each) for each in copied])
             self.life.notify()
         delete_segments(self.spool, freed)
         self.observer.moved(sum(length for _, _, length in slices) if copied else 0)
@@ -199,8 +201,8 @@ def _is(receipts: pa.Table, outcome: str) -> NDArray[np.bool_]:
     return found
 
 
-def _elsewhere(round_: Round, receipts: pa.Table) -> dict[int, tuple[int, int]]:
+def _elsewhere(round_: Round, receipts: pa.Table) -> dict[int, Found]:
     """By lane, the other version whose schema file has the same columns, and its last data file."""
     found = _is(receipts, ELSEWHERE)
     versions, numbers = receipts["found_version"].to_pylist(), receipts["found_number"].to_pylist()
-    return {int(round_.lane[i]): (versions[i], numbers[i]) for i in np.flatnonzero(found).tolist()}
+    return {int(round_.lane[i]): Found(versions[i], numbers[i]) for i in np.flatnonzero(found).tolist()}

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from tidegate.clock import Clock
 from tidegate.control.barrier import Key
-from tidegate.control.blocking import Block
-from tidegate.control.flush import Round
-from tidegate.control.ledger import TOP, Accepted, Durable, Ledger, TableLine
+from tidegate.control.ledger import Accepted, Durable, Ledger
+from tidegate.control.markers import Block
+from tidegate.control.rounds import Round
 from tidegate.control.spool import TIERS
+from tidegate.control.top import TOP, TableLine, top_tables
 from tidegate.driver.life import Life
 from tidegate.errors import BadSetting
 from tidegate.events import physical_ms
@@ -222,14 +223,14 @@ class Observer:
 
     def _gauges(self) -> dict[str, float]:
         ledger = self.ledger
-        waiting = sum(len(round_.slots) for round_ in ledger.planner.retrying)
+        waiting = ledger.planner.retries.waiting_items
         return {
             **{f"spool_{tier}_bytes": ledger.spool.tier_bytes[i] for i, tier in enumerate(TIERS)},
             "spool_segment_count": ledger.spool.segment_count,
             "spool_items": ledger.spool.items,
             "active_tables": ledger.queues.active,
             "writer_input_len": ledger.queues.queued,
-            "in_flight_len": ledger.in_flight - waiting,
+            "in_flight_len": ledger.accounts.in_flight - waiting,
             "to_be_flushed_len": waiting,
             "ddl_unfinished": len(ledger.blocking.blocks),
         }
@@ -247,7 +248,7 @@ class Observer:
                 bytes_landed=totals.bytes_landed,
                 files=sum(totals.reasons.values()),
                 reasons=dict(totals.reasons),
-                spool_bytes=spool.held,
+                spool_bytes=spool.occupied_bytes,
                 spool_high_mark=spool.high_mark,
                 spool_low_mark=spool.low_mark,
                 spool_max_bytes=spool.max_bytes,
@@ -257,14 +258,14 @@ class Observer:
                 lag_s=self._lag_s(now),
                 active_tables=ledger.queues.active,
                 queued_items=ledger.queues.queued,
-                in_flight_items=ledger.in_flight,
+                in_flight_items=ledger.accounts.in_flight,
                 duplicates=totals.duplicates,
                 retrying={ledger.queues.name(owner): error for owner, error in islice(self._failures.items(), NAMED)},
                 retrying_tables=len(self._failures),
                 waiting=self._waiting,
                 requests_per_s=rate,
                 requests_usd_per_day=rate * 86_400 * USD_PER_REQUEST,
-                put_budget_late_s=ledger.planner.budget_late_s,
+                put_budget_late_s=ledger.planner.budget.late_s,
                 ddls={block.event.query: self._ddl_waits_for(block) for block in ledger.blocking.blocks.values()},
                 error=str(self.life.error) if self.life.error is not None else None,
             )
@@ -274,7 +275,7 @@ class Observer:
         if by not in TOP:
             raise BadSetting(f"tables are listed by one of {', '.join(TOP)}, not by {by!r}")
         with self.life.lock:
-            return self.ledger.top(by, k, self.clock.steady())
+            return top_tables(self.ledger.queues, by, k, self.clock.steady())
 
     def _ddl_waits_for(self, block: Block) -> str:
         if block.key in self._ddl_failures:

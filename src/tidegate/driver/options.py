@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from tidegate.control.flush import Limits
+from tidegate.control.limits import Limits
 from tidegate.driver.retention import Expiry
 from tidegate.driver.startup import Sink
 from tidegate.executor.directory import HELD

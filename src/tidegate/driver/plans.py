@@ -13,8 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.control.barrier import Key, Write
-from tidegate.control.flush import Round
 from tidegate.control.ledger import Ledger
+from tidegate.control.rounds import Round
 from tidegate.driver.journal import date_of, file_rows
 from tidegate.executor.jobs import LandJob, LandOptions
 from tidegate.executor.rows import PLANS, SchemaPlan
@@ -43,7 +43,7 @@ class PlanBook:
         """One row for each file, as the journal records it."""
         queues = self.ledger.queues
         owners = round_.dispatcher.tolist()
-        names = queues.names(round_.dispatcher)
+        names = queues.names.pairs(round_.dispatcher)
         targets = self._targets(names)
         heads = np.zeros(len(round_), np.int64)
         if protocol.has_header(self.options.encoding):
@@ -81,7 +81,7 @@ class PlanBook:
         if self.rules.rules.selects_everything:
             return None
         queues = self.ledger.queues
-        return self.rules.selected(queues.schema_names[owner], queues.table_names[owner], self.layout(fingerprint))
+        return self.rules.selected(queues.names.schemas[owner], queues.names.tables[owner], self.layout(fingerprint))
 
     def plans(self, round_: Round) -> tuple[pa.Table, LandJob]:
         """One row for each file, and what all of them share. By columns: a round may have 20,000 files."""
@@ -89,7 +89,7 @@ class PlanBook:
         items, ds, slots = queues.items, queues.dispatchers, round_.slots
         segments = {int(n): self.ledger.spool.path(int(n)) for n in np.unique(items.segment[slots])}
         owners, layouts = round_.dispatcher.tolist(), items.layout[slots[round_.bounds[:-1]]]
-        targets = self._targets(queues.names(round_.dispatcher))
+        targets = self._targets(queues.names.pairs(round_.dispatcher))
         separator = self.options.paths.date_separator
         dates = {number: date_of(number, separator) for number in np.unique(round_.date).tolist()}
         columns = [

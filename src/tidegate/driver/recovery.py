@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 
 from tidegate.control.columns import Ints
 from tidegate.control.ledger import Ledger
+from tidegate.control.records import Saved
 from tidegate.driver.journal import (
     ENTRY,
     FILES,
     FOLDER,
     SNAPSHOT,
-    TABLES,
     Head,
     Journal,
     data_key,
@@ -118,74 +118,26 @@ def _read_all(store: Store, options: paths.PathOptions) -> tuple[Journal, Recove
 
 
 def floor_of(ledger: Ledger) -> Floor | None:
-    """What is durable already although the position may lie before it; of few tables that is past the checkpoint."""
-    ds, checkpoint_ts = ledger.queues.dispatchers, ledger.progress.checkpoint_ts
-    durable = np.flatnonzero(ds.durable_ts[: ds.size] > checkpoint_ts)
-    if not len(durable) and not checkpoint_ts:
-        return None
-    owner = ds.table_id[durable] * ledger.spans + ds.span[durable]
-    by_owner = np.argsort(owner)
-    durable = durable[by_owner]
-    return Floor(owner[by_owner], ds.durable_ts[durable], ds.durable_seq[durable], checkpoint_ts)
+    """What is durable already although the position may lie before it."""
+    columns = ledger.floor()
+    return Floor(*columns) if columns is not None else None
 
 
-def restore(ledger: Ledger, found: Recovered) -> None:
+def restore(ledger: Ledger, found: Recovered, now: float) -> None:
     """Bring dispatchers and lanes back to where the journal saw them."""
-    ledger.queues.dropped = found.dropped
-    if found.tables:
-        _restore_tables(ledger, pa.concat_tables([_as_tables(table) for table in found.tables]))
-    ledger.progress.checkpoint_ts = found.checkpoint_ts
-    ledger.progress.resolved_ts = found.checkpoint_ts
-    ledger.progress.position = found.position
-    ledger.planner.continue_plans(found.next_plan)
-    ledger.planner.foreign = found.foreign
-    queues = ledger.queues
-    ledger.planner.newest_date = int(queues.lanes.date[: queues.lanes.size].max(initial=0))
-    if found.orphans.num_rows:
-        ids = (found.orphans[name].to_numpy().astype(np.int64) for name in ("table_id", "span"))
-        owners = queues.find(*ids)  # where dispatchers share a lane, only the first of them may be known by now
-        for owner, file in zip(owners.tolist(), found.orphans.to_pylist(), strict=True):
-            if owner >= 0:
-                end = (file["last_ts"], file["last_seq"])
-                ledger.planner.owe(int(queues.dispatchers.lane[owner]), file["number"], end)
-    if found.surpassed:  # its files go behind what the other writer left
-        queues.lanes.schema_version[:] = 0
-
-
-def _as_tables(table: pa.Table) -> pa.Table:
-    """Rows of a snapshot as they are; of durable files, what a snapshot would say after them."""
-    if "schema_version" not in table.column_names:
-        settled = pc.if_else(pc.greater(table["last_ts"], 0), table["version"], 0)
-        table = table.append_column("schema_version", settled)
-    return table.select(TABLES.names)
-
-
-def _restore_tables(ledger: Ledger, tables: pa.Table) -> None:
-    """Set every column at once: of a table that stands there several times the last row counts."""
-    queues = ledger.queues
-    ds, lanes = queues.dispatchers, queues.lanes
-    schemas, names = (tables[name].combine_chunks() for name in _TEXTS)
-    ints = {name: tables[name].to_numpy().astype(np.int64, copy=False) for name in TABLES.names if name not in _TEXTS}
-    numbers = queues.number(ints["table_id"], ints["span"], ints["logical_table_id"])
-    queues.rename_many(numbers, schemas, names, ints["logical_table_id"])
-    lane = ds.lane[numbers]
-    lanes.version[lane], lanes.directory[lane] = ints["version"], ints["directory"]
-    lanes.date[lane], lanes.number[lane] = ints["date"], ints["number"]
-    durable = ints["last_ts"] > 0
-    lanes.look[lane[durable]] = False
-    lanes.schema_version[lane] = ints["schema_version"]
-    ds.durable_ts[numbers[durable]], ds.durable_seq[numbers[durable]] = (
-        ints["last_ts"][durable],
-        ints["last_seq"][durable],
+    ledger.restore(
+        Saved(
+            tables=found.tables,
+            dropped=found.dropped,
+            orphans=found.orphans,
+            checkpoint_ts=found.checkpoint_ts,
+            position=found.position,
+            next_plan=found.next_plan,
+            foreign=found.foreign,
+            surpassed=found.surpassed,
+        ),
+        now,
     )
-    ds.accepted_ts[numbers[durable]], ds.accepted_seq[numbers[durable]] = (
-        ints["last_ts"][durable],
-        ints["last_seq"][durable],
-    )
-    ds.version[numbers] = ints["version"]
-
-
-_TEXTS = ("schema_name", "table_name")
 
 
 def _adopt(store: Store, options: paths.PathOptions, found: Recovered, planned: pa.Table) -> None:

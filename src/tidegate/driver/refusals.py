@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tidegate.control.ledger import Ddl, Ledger
+from tidegate.control.blocking import Ddl
+from tidegate.control.ledger import Ledger
 from tidegate.driver.plans import PlanBook
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.format.ddl.events import is_splitable

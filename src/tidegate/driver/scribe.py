@@ -16,11 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.clock import Clock
-from tidegate.control.flush import Round
 from tidegate.control.ledger import Durable, Ledger
-from tidegate.control.retry import pause_s
+from tidegate.control.retries import pause_s
+from tidegate.control.rounds import Round
 from tidegate.driver.inspection import checkpoint_in
-from tidegate.driver.journal import FencedOff, Head, Journal, Snapshot, data_key, dropped_keys, table_rows
+from tidegate.driver.journal import FencedOff, Head, Journal, Snapshot, data_key
 from tidegate.driver.life import Life
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
@@ -143,7 +143,8 @@ class Scribe:
         with self.life.lock:
             planned = [self.book.files(round_) for round_ in self._unrecorded.values()]
             head = replace(self.head(), layouts={str(key): text for key, text in self.book.layouts.items()})
-            return Snapshot(table_rows(self.ledger), planned, head, dropped_keys(self.ledger))
+            tables, dropped = self.ledger.export()
+            return Snapshot(tables, planned, head, dropped)
 
     def wait_out(self, tries: int, error: StoreUnavailable) -> None:
         """The journal cannot be written: wait before the next try, unless the changefeed ends meanwhile."""

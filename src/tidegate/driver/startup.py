@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from tidegate.control.flush import Limits
 from tidegate.control.ledger import Ledger
+from tidegate.control.limits import Limits
 from tidegate.driver.inspection import EMPTY, TICDC, inspect, refuse_changes, refuse_stranger
 from tidegate.driver.journal import Journal
 from tidegate.driver.recovery import Recovered, open_journal, restore
@@ -75,8 +75,7 @@ def restored_ledger(sink: Sink, limits: Limits, found: Recovered, now: float) ->
     """The ledger as the journal saw it last. What was known counts as used now, so its state is kept for a while."""
     ledger = Ledger(limits, sink.shares_lanes, _agreed_spans(sink, found))
     _ = ledger.blocking.trigger_number  # made now: among a million tables it would take a moment
-    restore(ledger, found)
-    ledger.use(ledger.queues.known(), now)
+    restore(ledger, found, now)
     if found.tables and bool(found.spans) != sink.paths.across_nodes:
         ledger.queues.lanes.number[:] = 0  # files are named in another way now, and count from 1
     return ledger

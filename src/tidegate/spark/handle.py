@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate import sources
 from tidegate.clock import SystemClock
 from tidegate.config.settings import Settings, load_settings, redacted
-from tidegate.control.ledger import TableLine
-from tidegate.control.retry import pause_s
+from tidegate.control.retries import pause_s
+from tidegate.control.top import TableLine
 from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.jobs import Jobs, first_line
 from tidegate.driver.startup import Probe, no_probe, probe

@@ -6,7 +6,7 @@ from functools import partial
 
 from tidegate.config.cron import next_after
 from tidegate.config.settings import Settings, shape
-from tidegate.control.flush import Limits
+from tidegate.control.limits import Limits
 from tidegate.driver.options import Options, SpoolOptions
 from tidegate.driver.retention import Expiry
 from tidegate.driver.startup import Sink

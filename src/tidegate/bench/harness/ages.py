@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tidegate.control.flush import Round
 from tidegate.control.ledger import Durable
+from tidegate.control.rounds import Round
 from tidegate.spark.handle import Handle
 
 
@@ -42,7 +42,7 @@ class Ages:
     def look(self, handle: Handle) -> None:
         if not self._spied:
             self._spied = True
-            names = handle.changefeed.ledger.queues.table_names
+            names = handle.changefeed.ledger.queues.names.tables
             after_each_round(handle, lambda round_, landed, durable: self.note(round_, landed, durable.ages_s, names))
 
     def enough(self) -> bool:

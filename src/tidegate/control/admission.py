@@ -1,0 +1,188 @@
+"""Admission: which items of a micro-batch are taken in, and what a source must not send.
+
+A source may send again what was accepted before, as after a restart; that is dropped without a word. But it must hand
+out each table in order and keep its promises about resolved marks. What breaks them is refused with the table's name,
+for it would make files that no reader can apply, and nobody could repair them later. All rules look at one `Batch`: the
+items as columns, sorted once into the order in which they will be queued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidegate.control.barrier import Key
+from tidegate.control.blocking import Blocking, Ddl
+from tidegate.control.checkpoint import Progress
+from tidegate.control.columns import Ints, Numbers, after_or_equal, group_starts
+from tidegate.control.dispatchers import Dispatchers
+from tidegate.control.markers import Markers
+from tidegate.control.queues import Queues
+from tidegate.errors import BadEvents
+
+_COLUMNS = ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Row items as columns, by dispatcher and then by their first change."""
+
+    items: pa.Table  # as they came
+    at: Numbers  # for each item its row in `items`
+    dispatcher: Numbers
+    version: Ints
+    layout: Ints
+    first_ts: Ints
+    first_seq: Ints
+    last_ts: Ints
+    last_seq: Ints
+    rows: Ints
+    offset: Ints
+    length: Ints
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Where the items of each dispatcher begin."""
+        return group_starts(self.dispatcher)
+
+    def keep(self, which: NDArray[np.bool_]) -> Batch:
+        if which.all():  # nearly always
+            return self
+        names = ("at", "dispatcher", *_COLUMNS)
+        return replace(self, **{name: getattr(self, name)[which] for name in names})
+
+    def ints(self, name: str) -> Ints:
+        """Another column of these items."""
+        return _ints(self.items, name)[self.at]
+
+    def databases(self) -> Ints:
+        """By dispatcher, the id of the database that its first item names; 0 if it names none."""
+        ids: Ints = self.items["schema_id"].fill_null(0).to_numpy()[self.at[self.starts]]
+        return ids
+
+    def table(self, i: int) -> str:
+        """`shop.orders`, for messages."""
+        at = int(self.at[i])
+        return f"{self.items['schema_name'][at]}.{self.items['table_name'][at]}"
+
+
+def read_batch(items: pa.Table, queues: Queues) -> Batch:
+    """The items in order. Dispatchers that come for the first time get their numbers here."""
+    dispatcher = queues.number(_ints(items, "table_id"), _ints(items, "span"), _ints(items, "logical_table_id"))
+    columns = {name: _ints(items, name) for name in _COLUMNS}
+    at = np.lexsort((columns["first_seq"], columns["first_ts"], dispatcher))
+    return Batch(items, at, dispatcher[at], **{name: column[at] for name, column in columns.items()})
+
+
+def admit(batch: Batch, dispatchers: Dispatchers, resolved_ts: int) -> Batch:
+    """The batch without what was accepted before. Raises BadEvents when a source breaks the order of a table."""
+    fresh = batch.keep(~_stale(batch, dispatchers))
+    _refuse_disorder(fresh, dispatchers)
+    _refuse_older_versions(fresh, dispatchers)
+    _refuse_resolved(fresh, resolved_ts)
+    return fresh
+
+
+def _stale(batch: Batch, ds: Dispatchers) -> NDArray[np.bool_]:
+    """Which items end at or before the last change that was accepted of their dispatcher."""
+    owner = batch.dispatcher
+    return after_or_equal(ds.accepted_ts[owner], ds.accepted_seq[owner], batch.last_ts, batch.last_seq)
+
+
+def _refuse_disorder(batch: Batch, ds: Dispatchers) -> None:
+    """An item must begin after the item before it, and after all that was accepted of its dispatcher.
+
+    An item that was accepted in part is refused too: its bytes cannot be cut, and the half would land twice.
+    """
+    owners = batch.dispatcher[batch.starts]
+    before_ts, before_seq = np.roll(batch.last_ts, 1), np.roll(batch.last_seq, 1)
+    before_ts[batch.starts], before_seq[batch.starts] = ds.accepted_ts[owners], ds.accepted_seq[owners]
+    bad = np.flatnonzero(after_or_equal(before_ts, before_seq, batch.first_ts, batch.first_seq))
+    if len(bad):
+        i = int(bad[0])
+        raise BadEvents(
+            f"table {batch.table(i)}: changes from commit-ts {batch.first_ts[i]}, seq {batch.first_seq[i]} overlap or "
+            f"precede commit-ts {before_ts[i]}, seq {before_seq[i]} that was accepted before; the source must hand out "
+            "each table in (commit_ts, seq) order"
+        )
+
+
+def _refuse_older_versions(batch: Batch, ds: Dispatchers) -> None:
+    """A version must not come back: its directory has files, and its numbers would start at 1 again."""
+    before = np.roll(batch.version, 1)
+    before[batch.starts] = ds.version[batch.dispatcher[batch.starts]]
+    bad = np.flatnonzero(batch.version < before)
+    if len(bad):
+        i = int(bad[0])
+        raise BadEvents(
+            f"table {batch.table(i)}: version {batch.version[i]} at commit-ts {batch.first_ts[i]} follows version "
+            f"{before[i]}; a source must never go back to an older table_version"
+        )
+
+
+def _refuse_resolved(batch: Batch, resolved_ts: int) -> None:
+    """A change must not come after its resolved mark: the checkpoint may have passed it, and readers rely on that."""
+    late = np.flatnonzero(batch.first_ts <= resolved_ts)
+    if len(late):
+        i = int(late[0])
+        raise BadEvents(
+            f"table {batch.table(i)}: a change of commit-ts {batch.first_ts[i]} follows the resolved mark "
+            f"{resolved_ts}; a source sends a resolved row when nothing at or below it follows"
+        )
+
+
+def refuse_divided(batch: Batch, markers: Markers) -> None:
+    """An item must not have changes on both sides of a DDL's marker: it could neither land nor wait."""
+    found = markers.divided(batch.dispatcher, batch.first_ts, batch.last_ts)
+    if found is not None:
+        i, ts = found
+        raise BadEvents(
+            f"table {batch.table(i)}: changes from commit-ts {batch.first_ts[i]} to {batch.last_ts[i]} stand in one "
+            f"chunk although a DDL of commit-ts {ts} comes between them; a source must end a micro-batch at a DDL that "
+            "leaves the table's version as it is"
+        )
+
+
+def admit_ddls(ddls: Sequence[Ddl], blocking: Blocking, progress: Progress) -> list[Ddl]:
+    """The DDLs that are new, in order. One at or below the checkpoint was over before a restart."""
+    if not ddls:
+        return []
+    blocking.forget(progress.checkpoint_ts)
+    due = {ddl.key: ddl for ddl in sorted(ddls, key=lambda ddl: ddl.key)}
+    due = {key: ddl for key, ddl in due.items() if key.ts > progress.checkpoint_ts and not blocking.knows(key)}
+    for ddl in ddls:
+        _refuse_late_ddl(ddl, due, progress.resolved_ts)
+        _refuse_second_ddl(ddl, due, blocking)
+    return list(due.values())
+
+
+def _refuse_late_ddl(ddl: Ddl, due: Mapping[Key, Ddl], resolved_ts: int) -> None:
+    """A DDL must not come after its resolved mark: changes behind it may have landed already."""
+    if ddl.key in due and ddl.key.ts <= resolved_ts:
+        raise BadEvents(
+            f"the DDL `{ddl.event.query:.120}` of commit-ts {ddl.key.ts} follows the resolved mark {resolved_ts}; a "
+            "source sends a resolved row when nothing at or below it follows"
+        )
+
+
+def _refuse_second_ddl(ddl: Ddl, due: Mapping[Key, Ddl], blocking: Blocking) -> None:
+    """No two DDLs may have one commit-ts and seq: the second would be taken for a repeat and be lost."""
+    other = due[ddl.key] if ddl.key in due else blocking.blocks.get(ddl.key)
+    if other is not None and other.event != ddl.event:
+        raise BadEvents(
+            f"two DDLs have commit-ts {ddl.key.ts} and seq {ddl.key.seq}: `{other.event.query:.120}` and "
+            f"`{ddl.event.query:.120}`; a source gives each its own seq"
+        )
+
+
+def _ints(items: pa.Table, name: str) -> Ints:
+    array: Ints = items[name].to_numpy().astype(np.int64, copy=False)
+    return array

@@ -1,0 +1,155 @@
+"""The flush planner: which files to land now, and why.
+
+It asks its parts in this order:
+1. `retries`: rounds that hung or failed and are due again. They come first, because they are the oldest.
+2. `due`: who waits before a DDL, who is old enough, who has a file's worth, and under pressure who frees the spool.
+3. `ready`: which of these can land now.
+4. `budget`: which of these can be paid, if requests are limited. DDLs and closing do not ask.
+5. `pace`: how many of these make one round.
+6. `cut` and `lanes`: their queues become files, and the files get numbers.
+
+Where each decision is explained: see these modules. Only what concerns several of them is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegate.control.budget import Budget
+from tidegate.control.columns import Numbers
+from tidegate.control.cut import cut_all, cut_full
+from tidegate.control.limits import Limits, Pace
+from tidegate.control.markers import Markers
+from tidegate.control.queues import Queues
+from tidegate.control.ready import Ready
+from tidegate.control.retries import Retries
+from tidegate.control.rounds import Numbering, Round, number_files
+from tidegate.control.spool import Spool
+
+_PORTION = 4  # rounds' worth of candidates looked at together
+_LARGEST_ROUND = 1.5  # of the bytes of a round: a queue may go over, so that its last file is not cut short
+_UNBUDGETED = ("ddl", "close")
+
+
+class Candidates(NamedTuple):
+    """Dispatchers that are due, and why."""
+
+    dispatcher: Numbers
+    reason: str
+
+
+@dataclass
+class Planner:
+    """Plans one round at a time, and hears what became of it."""
+
+    limits: Limits
+    queues: Queues
+    markers: Markers
+    closing: bool = False  # the changefeed ends: everything is due
+    planned_bytes: int = 0  # in rounds under way; a round that waits to be tried again will free nothing soon
+    numbering: Numbering = field(default_factory=Numbering)
+    _others_first: bool = False  # the last round was a suspect
+
+    def __post_init__(self) -> None:
+        self.ready = Ready(self.limits, self.queues, self.markers)
+        self.due = self.ready.due
+        self.retries = Retries(self.numbering)
+        self.budget = Budget(self.limits, self.queues.dispatchers)
+        self.pace = Pace(self.limits)
+
+    def plan(self, now: float, date: int, spool: Spool) -> Round | None:
+        """The next round, or None when nothing can land now.
+
+        Suspects, rounds that hung before, alternate with all others. So they get their turn however much is due, and
+        never take two land tasks in a row from the tables that work.
+        """
+        if self.closing:
+            self.retries.shorten_pauses(now)
+        if self._others_first:
+            found = self._other(now, date, spool) or self.retries.take_suspect(now)
+        else:
+            found = self.retries.take_suspect(now) or self._other(now, date, spool)
+        self._others_first = found is not None and found.suspect
+        if found is not None:
+            self.planned_bytes += int(found.bytes.sum())
+            self.budget.spend(found)
+        return found
+
+    def _other(self, now: float, date: int, spool: Spool) -> Round | None:
+        """A round that failed, or else a new one."""
+        again = self.retries.take_failed(now, self.limits.round_tables, self.pace.most_bytes)
+        if again is not None:
+            return again
+        self.due.come_of_age(np.inf if self.closing else now)
+        self.budget.refill(now)
+        for candidates, reason in self._candidates(spool):
+            for portion in self._portions(candidates):
+                self.due.visited += len(portion)
+                ready = self.ready.among(portion)
+                if reason not in _UNBUDGETED:
+                    ready = self.budget.affordable(ready, now)
+                if len(ready):
+                    return self._round(ready, reason, date)
+        return None
+
+    def _candidates(self, spool: Spool) -> Iterator[Candidates]:
+        """Who is due, the most urgent first. A DDL comes before all, for everything behind it waits."""
+        yield Candidates(self.due.draining, "ddl")
+        if self.closing:
+            yield Candidates(self.due.aged, "close")
+            yield Candidates(self.due.full, "close")
+            return
+        aged, full = Candidates(self.due.aged, self.limits.age_reason), Candidates(self.due.full, "size")
+        # With a budget full files go first: they take the most bytes for a request. Then changes become older.
+        yield from (aged, full) if self.limits.put_budget is None else (full, aged)
+        if spool.under_pressure():
+            yield Candidates(self.ready.pressed(spool, self.planned_bytes), "pressure")
+
+    def _portions(self, candidates: Numbers) -> Iterator[Numbers]:
+        """The candidates, some rounds' worth at a time: a million may be due, and one round takes some thousands.
+
+        A budget must see all of them at once, because it picks the oldest and largest among all.
+        """
+        most = _PORTION * self.limits.round_tables if self.limits.put_budget is None else max(1, len(candidates))
+        return (candidates[at : at + most] for at in range(0, len(candidates), most))
+
+    def _round(self, ready: Numbers, reason: str, date: int) -> Round:
+        """A round of files from the queues of the first of these dispatchers.
+
+        A size flush takes only full files. Every other reason takes all that may land.
+        """
+        taken, reason = self.pace.capped(ready, self.queues.dispatchers.queued_bytes[ready], reason)
+        self.due.visited += len(taken)
+        cut_queues = cut_full if reason == "size" else cut_all
+        cut = cut_queues(self.queues, self.markers, taken, self.limits.file_size_bytes)
+        cut = cut.within(self.queues.items, _LARGEST_ROUND * self.pace.most_bytes)
+        self.queues.remove_front(cut.slots, cut.dispatcher)
+        self.due.forget(taken)
+        round_ = number_files(self.queues, cut, reason, date, self.numbering)
+        oversized = round_.bytes > self.limits.spool_max_bytes
+        return replace(round_, reason=np.where(oversized, "oversized", reason))
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def answered(self, round_: Round) -> None:
+        """The round is no longer under way."""
+        self.planned_bytes -= int(round_.bytes.sum())
+        self.retries.answered(round_)
+
+    def landed(self, round_: Round, landed: NDArray[np.bool_], over: NDArray[np.bool_]) -> None:
+        """These files landed. The lanes of those that are `over` are free, so what their queues have may be due."""
+        items, lanes = self.queues.items, self.queues.lanes
+        settled = round_.settles() & landed
+        lanes.settle(round_.lane[settled], round_.version[settled])
+        for i in np.flatnonzero(landed & lanes.owing(round_.lane)).tolist():
+            last = round_.slots[round_.bounds[i + 1] - 1]
+            lanes.landed(
+                int(round_.lane[i]), int(round_.number[i]), (int(items.last_ts[last]), int(items.last_seq[last]))
+            )
+        lanes.release(round_.lane[over])
+        self.due.landed(np.unique(round_.dispatcher[over]))

@@ -1,0 +1,145 @@
+"""Dispatchers and their queues of accepted items, all as columns.
+
+A queue has the items of one dispatcher in (commit_ts, seq) order, which never overlap. It is a linked list through the
+item columns: a million empty queues cost nothing, and one long queue only what is in it. Lists of many queues are
+walked together, one step at a time for all, so that NumPy does the work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidegate.control.checkpoint import NOTHING_PENDING
+from tidegate.control.columns import Ints, Keys, Numbers, group_lasts, group_starts, pack
+from tidegate.control.dispatchers import Dispatchers
+from tidegate.control.items import END, Items
+from tidegate.control.lanes import Lanes
+from tidegate.control.names import Names
+
+
+@dataclass
+class Queues:
+    """The dispatchers, their items, lanes and names. A dispatcher is known by a dense number, its row."""
+
+    shared_lanes: bool = False  # partitions without separator share the lane of their logical table
+    items: Items = field(default_factory=Items)
+    dispatchers: Dispatchers = field(default_factory=Dispatchers)
+    lanes: Lanes = field(default_factory=Lanes)
+    names: Names = field(init=False)
+    queued: int = 0  # items in queues
+    active: int = 0  # dispatchers with an item in their queue
+    dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # sorted keys whose state was given up
+    _keys: Keys = field(default_factory=Keys)
+    _lane_keys: Keys = field(default_factory=Keys)  # only of shared lanes; else lane and dispatcher have one number
+
+    def __post_init__(self) -> None:
+        self.names = Names(self.dispatchers)
+
+    def name(self, number: int) -> str:
+        return f"{self.names.schemas[number]}.{self.names.tables[number]}"
+
+    def find(self, table_id: Ints, span: Ints) -> Numbers:
+        return self._keys.find(table_id, span)
+
+    def number(self, table_id: Ints, span: Ints, logical_id: Ints) -> Numbers:
+        """The numbers of these dispatchers. Those that are new are added, without a name."""
+        numbers, first_at = self._keys.numbers(table_id, span)
+        if len(first_at):
+            self._add(numbers[first_at], table_id[first_at], span[first_at], logical_id[first_at])
+        return numbers
+
+    def note_databases(self, dispatcher: Numbers, schema_id: Ints) -> None:
+        """The database of a table is the one that its first change names. Later only a DDL moves it."""
+        ds = self.dispatchers
+        unknown = ds.schema_id[dispatcher] == 0
+        ds.schema_id[dispatcher[unknown]] = schema_id[unknown]
+
+    def known(self) -> Numbers:
+        """The numbers of all dispatchers whose state is here."""
+        return np.flatnonzero(self.dispatchers.table_id[: self.dispatchers.size] >= 0)
+
+    def drop(self, numbers: Numbers) -> None:
+        """Give up the state of these dispatchers, whose queues are empty; their numbers are given to others."""
+        ds = self.dispatchers
+        ids, lane = (ds.table_id[numbers], ds.span[numbers].astype(np.int64)), ds.lane[numbers]
+        self.dropped = np.union1d(self.dropped, pack(*ids))
+        self._keys.remove(*ids)
+        ds.reset(numbers)
+        self.lanes.reset(lane)
+        ds.table_id[numbers] = ds.head[numbers] = ds.tail[numbers] = END
+        ds.accepted_ts[numbers] = ds.durable_ts[numbers] = -1
+        ds.frozen_ts[numbers] = NOTHING_PENDING
+        self.names.forget(numbers)
+
+    def _add(self, new: Numbers, table_id: Ints, span: Ints, logical_id: Ints) -> None:
+        """Rows for new dispatchers. The lane of one whose state was given up before must look which files exist."""
+        ds = self.dispatchers
+        ds.extend(max(0, int(new.max()) + 1 - ds.size))
+        ds.table_id[new], ds.span[new], ds.logical_id[new] = table_id, span, logical_id
+        ds.head[new] = ds.tail[new] = END
+        ds.accepted_ts[new] = ds.durable_ts[new] = -1
+        ds.frozen_ts[new] = NOTHING_PENDING
+        lanes = self._lane_keys.numbers(logical_id, span)[0] if self.shared_lanes else new
+        self.lanes.extend(max(0, int(lanes.max()) + 1 - self.lanes.size))
+        ds.lane[new] = lanes
+        if len(self.dropped):
+            keys = pack(table_id, span)
+            at = np.minimum(np.searchsorted(self.dropped, keys), len(self.dropped) - 1)
+            back = self.dropped[at] == keys
+            self.lanes.look[lanes[back]] = True
+            self.dropped = np.delete(self.dropped, at[back])
+
+    def append(self, slots: Numbers, dispatcher: Numbers) -> Numbers:
+        """Queue items, which come by dispatcher and in order. Returns the dispatchers whose queues were empty."""
+        items, ds = self.items, self.dispatchers
+        starts = group_starts(dispatcher)
+        ends = group_lasts(starts, len(slots))
+        items.next[slots[:-1]] = slots[1:]
+        items.next[slots[ends]] = END
+        owners = dispatcher[starts]
+        was_empty = ds.head[owners] == END
+        ds.head[owners[was_empty]] = slots[starts[was_empty]]
+        ds.oldest_at[owners[was_empty]] = items.accepted_at[slots[starts[was_empty]]]
+        filled = ~was_empty
+        items.next[ds.tail[owners[filled]]] = slots[starts[filled]]
+        ds.tail[owners] = slots[ends]
+        ds.queued_bytes[owners] += np.add.reduceat(items.length[slots], starts) if len(slots) else 0
+        self.queued += len(slots)
+        self.active += int(was_empty.sum())
+        emptied: Numbers = owners[was_empty]
+        return emptied
+
+    def walk(self, dispatcher: Numbers) -> tuple[Numbers, Ints]:
+        """All queued items of these dispatchers, in order: their slots, and for each the position in `dispatcher`."""
+        at = np.arange(len(dispatcher), dtype=np.int64)
+        cursor = self.dispatchers.head[dispatcher]
+        slots: list[Numbers] = []
+        owners: list[Ints] = []
+        while len(cursor):
+            there = cursor != END
+            cursor, at = cursor[there], at[there]
+            slots.append(cursor)
+            owners.append(at)
+            cursor = self.items.next[cursor]
+        if not slots:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        all_slots, all_owners = np.concatenate(slots), np.concatenate(owners)
+        order = np.argsort(all_owners, kind="stable")
+        return all_slots[order], all_owners[order]
+
+    def remove_front(self, slots: Numbers, dispatcher: Numbers) -> None:
+        """Take the first items of some queues out; those of one dispatcher are next to each other."""
+        items, ds = self.items, self.dispatchers
+        starts = group_starts(dispatcher)
+        ends = group_lasts(starts, len(slots))
+        owners = dispatcher[starts]
+        head = items.next[slots[ends]]
+        ds.head[owners] = head
+        ds.tail[owners[head == END]] = END
+        ds.queued_bytes[owners] -= np.add.reduceat(items.length[slots], starts)
+        left = head != END
+        ds.oldest_at[owners[left]] = items.accepted_at[head[left]]
+        self.queued -= len(slots)
+        self.active -= int((~left).sum())

@@ -1,0 +1,194 @@
+"""What the journal records of the ledger, as Arrow: a row per dispatcher in a snapshot, columns per planned file.
+
+`export` and `restore` undo each other. Journal and recovery only store and read tables; which columns the ledger needs
+to go on is known here alone. Everything is set by whole columns, so that a start with a million tables stays short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tidegate.control.columns import Ints, Numbers, pack
+from tidegate.control.queues import Queues
+from tidegate.control.rounds import Round
+from tidegate.format.tables import CHECK, LOOK
+
+# One dispatcher: its names, the state of its lane, and how far it is durable.
+TABLES = pa.schema(
+    [
+        ("table_id", pa.int64()),
+        ("span", pa.int32()),
+        ("logical_table_id", pa.int64()),
+        ("schema_name", pa.string()),
+        ("table_name", pa.string()),
+        ("version", pa.int64()),
+        ("directory", pa.int64()),
+        ("date", pa.int64()),
+        ("number", pa.int64()),
+        ("schema_version", pa.int64()),
+        ("last_ts", pa.int64()),
+        ("last_seq", pa.int64()),
+    ]
+)
+_TEXTS = ("schema_name", "table_name")
+
+
+class Exported(NamedTuple):
+    """A row of `TABLES` per dispatcher, and the keys (column `key`) of those whose state was given up."""
+
+    tables: pa.Table
+    dropped: pa.Table
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What the journal of an earlier run says."""
+
+    tables: Sequence[pa.Table]  # rows of a snapshot, then files that landed after it, in order
+    dropped: Ints  # keys of the dispatchers whose state was given up, sorted
+    orphans: pa.Table  # files that an old writer may still create
+    checkpoint_ts: int
+    position: str | None
+    next_plan: int
+    foreign: bool  # another writer's files are on the sink
+    surpassed: bool  # another writer has gone on where this journal ends
+
+
+class FloorColumns(NamedTuple):
+    """How far dispatchers are durable past the checkpoint, sorted by `owner`, which is table id * spans + span."""
+
+    owner: Ints
+    ts: Ints
+    seq: Ints
+    checkpoint_ts: int
+
+
+class FileColumns(NamedTuple):
+    """What the journal records of a round's files besides names and sizes.
+
+    Where a file is not `sure`, another file may already exist under its number. A restart then must not take that one
+    for ours, also if the size is the same.
+    """
+
+    table_id: Ints
+    span: Ints
+    logical_table_id: Ints
+    last_ts: Ints
+    last_seq: Ints
+    sure: NDArray[np.bool_]
+
+
+def export(queues: Queues) -> Exported:
+    """The state of all dispatchers. Those that came back and were not looked at yet count as given up."""
+    known = queues.known()
+    looked = queues.lanes.look[queues.dispatchers.lane[known]]
+    return Exported(_rows(queues, known[~looked]), _dropped(queues, known[looked]))
+
+
+def _rows(queues: Queues, numbers: Numbers) -> pa.Table:
+    ds, lanes = queues.dispatchers, queues.lanes
+    lane = ds.lane[numbers]
+    columns = [
+        ds.table_id[numbers], ds.span[numbers], ds.logical_id[numbers],
+        queues.names.schemas.take(numbers), queues.names.tables.take(numbers),
+        lanes.version[lane], lanes.directory[lane], lanes.date[lane], lanes.number[lane], lanes.schema_version[lane],
+        ds.durable_ts[numbers], ds.durable_seq[numbers],
+    ]  # fmt: skip
+    return pa.Table.from_arrays(
+        [pa.array(column, kind) for column, kind in zip(columns, TABLES.types, strict=True)], schema=TABLES
+    )
+
+
+def _dropped(queues: Queues, looked: Numbers) -> pa.Table:
+    """The dispatchers whose state was given up, or is not known again yet."""
+    ds = queues.dispatchers
+    return pa.table({"key": np.union1d(queues.dropped, pack(ds.table_id[looked], ds.span[looked]))})
+
+
+def restore(queues: Queues, saved: Saved) -> None:
+    """Bring dispatchers and lanes to where the journal saw them last."""
+    lanes = queues.lanes
+    queues.dropped = saved.dropped
+    if saved.tables:
+        _restore_rows(queues, pa.concat_tables([_as_rows(table) for table in saved.tables]))
+    lanes.foreign = saved.foreign
+    lanes.newest_date = int(lanes.date[: lanes.size].max(initial=0))
+    _restore_owed(queues, saved.orphans)
+    if saved.surpassed:  # then each lane looks first which files the other writer left
+        lanes.schema_version[:] = 0
+
+
+def _as_rows(table: pa.Table) -> pa.Table:
+    """Rows of a snapshot as they are; for files that landed, what a snapshot taken after them would say.
+
+    A file with `last_ts` 0 did not land: it only says that its lane goes on behind this number.
+    """
+    if "schema_version" not in table.column_names:
+        settled = pc.if_else(pc.greater(table["last_ts"], 0), table["version"], 0)
+        table = table.append_column("schema_version", settled)
+    return table.select(TABLES.names)
+
+
+def _restore_rows(queues: Queues, tables: pa.Table) -> None:
+    """Set whole columns. Of a dispatcher that has several rows the last one counts."""
+    ds, lanes = queues.dispatchers, queues.lanes
+    ints = {name: tables[name].to_numpy().astype(np.int64, copy=False) for name in TABLES.names if name not in _TEXTS}
+    numbers = queues.number(ints["table_id"], ints["span"], ints["logical_table_id"])
+    schemas, names = (tables[name].combine_chunks() for name in _TEXTS)
+    queues.names.rename_many(numbers, schemas, names, ints["logical_table_id"])
+    lane = ds.lane[numbers]
+    lanes.version[lane], lanes.directory[lane] = ints["version"], ints["directory"]
+    lanes.date[lane], lanes.number[lane] = ints["date"], ints["number"]
+    lanes.schema_version[lane] = ints["schema_version"]
+    ds.version[numbers] = ints["version"]
+    durable = ints["last_ts"] > 0
+    owners, ts, seq = numbers[durable], ints["last_ts"][durable], ints["last_seq"][durable]
+    lanes.look[lane[durable]] = False
+    ds.durable_ts[owners] = ds.accepted_ts[owners] = ts
+    ds.durable_seq[owners] = ds.accepted_seq[owners] = seq
+
+
+def _restore_owed(queues: Queues, orphans: pa.Table) -> None:
+    """An old writer may still create these files."""
+    if not orphans.num_rows:
+        return
+    ids = (orphans[name].to_numpy().astype(np.int64) for name in ("table_id", "span"))
+    owners = queues.find(*ids)  # -1 for a partition of a shared lane of which nothing was restored
+    for owner, file in zip(owners.tolist(), orphans.to_pylist(), strict=True):
+        if owner >= 0:
+            end = (file["last_ts"], file["last_seq"])
+            queues.lanes.owe(int(queues.dispatchers.lane[owner]), file["number"], end)
+
+
+def floor(queues: Queues, spans: int, checkpoint_ts: int) -> FloorColumns | None:
+    """What must be dropped when the source sends it again: it is durable, but the position may be before it.
+
+    Everything up to the checkpoint is, of every dispatcher. Only the few that are further are listed one by one.
+    """
+    ds = queues.dispatchers
+    durable = np.flatnonzero(ds.durable_ts[: ds.size] > checkpoint_ts)
+    if not len(durable) and not checkpoint_ts:
+        return None
+    owner = ds.table_id[durable] * spans + ds.span[durable]
+    by_owner = np.argsort(owner)
+    durable = durable[by_owner]
+    return FloorColumns(owner[by_owner], ds.durable_ts[durable], ds.durable_seq[durable], checkpoint_ts)
+
+
+def file_columns(queues: Queues, round_: Round) -> FileColumns:
+    """What the journal records of the round's files before they land."""
+    ds, items, owners = queues.dispatchers, queues.items, round_.dispatcher
+    last = round_.slots[round_.bounds[1:] - 1]
+    # Their numbers may be taken already: by another writer, or by us before the table's state was given up.
+    unsure = (round_.schema == LOOK) | ((round_.schema == CHECK) & queues.lanes.foreign)
+    sure = ~np.isin(round_.lane, round_.lane[unsure])
+    return FileColumns(
+        ds.table_id[owners], ds.span[owners], ds.logical_id[owners], items.last_ts[last], items.last_seq[last], sure
+    )

@@ -1,0 +1,122 @@
+"""Versions of a table: where its files go when its schema file exists under another version, and its name per version.
+
+TiCDC compares columns, not versions. Before the first file of a version it looks for a schema file with the same
+columns under any version of that table name, and goes on in that version's directory. A reader of the sink relies on
+it: equal columns are one directory. Here the land task looks, puts nothing, and reports what it found; then the ledger
+decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidegate.control.admission import Batch
+from tidegate.control.columns import Numbers, group_sizes, group_starts
+from tidegate.control.lanes import Destination
+from tidegate.control.planner import Planner
+from tidegate.control.queues import Queues
+from tidegate.control.rounds import Numbering, Round
+from tidegate.format.tables import SETTLED, WRITE
+
+
+class Found(NamedTuple):
+    """A schema file with the same columns exists under this version; the last data file there has this number."""
+
+    version: int
+    last_number: int
+
+
+NOWHERE: Mapping[int, Found] = {}
+
+
+def redirect(
+    planner: Planner, round_: Round, elsewhere: Mapping[int, Found], now: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Plan the files of these lanes again where they belong. Returns which files those are, and which are dropped."""
+    destinations, dropped = _destinations(planner.queues, round_, elsewhere)
+    if destinations:
+        planner.retries.add(_renumbered(planner.queues, round_, destinations, planner.numbering), now)
+    return np.isin(round_.lane, list(destinations)), np.isin(round_.lane, dropped)
+
+
+def _destinations(
+    queues: Queues, round_: Round, elsewhere: Mapping[int, Found]
+) -> tuple[dict[int, Destination], list[int]]:
+    """By lane where its files go, and the lanes whose files are dropped.
+
+    * Found under the own version: another writer has put files there, or we did before the table's state was given up.
+      Our files go behind them.
+    * Found under an older version: the files go to that version's directory, as TiCDC does it.
+    * Found under a newer version: somebody wrote it after all these changes were delivered. They are dropped.
+    * But a schema file that we wrote for a table of the same name, a partition or an earlier table, proves neither.
+    Then the files stay where they are, and the own schema file is written.
+    """
+    destinations: dict[int, Destination] = {}
+    dropped: list[int] = []
+    starts = group_starts(round_.lane)
+    firsts = starts[np.isin(round_.lane[starts], list(elsewhere))]
+    others = [first for first in firsts.tolist() if elsewhere[int(round_.lane[first])].version != round_.version[first]]
+    namesakes = queues.names.namesakes(round_.dispatcher[others]) if others else {}
+    for lane, first in zip(round_.lane[firsts].tolist(), firsts.tolist(), strict=True):
+        (version, number), own = elsewhere[lane], int(round_.version[first])
+        if version == own:
+            destinations[lane] = Destination(own, number, SETTLED)
+            continue
+        owner = int(round_.dispatcher[first])
+        ours, shared = _written_for_namesakes(queues, owner, namesakes[owner], version)
+        if version > own and not ours:
+            dropped.append(lane)
+            queues.lanes.number[lane] = round_.number[first] - 1
+        elif version < own and not shared:
+            destinations[lane] = Destination(version, number, SETTLED)
+        else:
+            destinations[lane] = Destination(int(round_.directory[first]), int(round_.number[first]) - 1, WRITE)
+    return destinations, dropped
+
+
+def _written_for_namesakes(queues: Queues, dispatcher: int, others: Numbers, version: int) -> tuple[bool, bool]:
+    """Whether we wrote this version for a table of the same name, and whether its data files are in that directory.
+
+    Partitions have data directories of their own, so only with a whole table would files mix.
+    """
+    ds, lanes = queues.dispatchers, queues.lanes
+    others = others[ds.lane[others] != ds.lane[dispatcher]]
+    lane = ds.lane[others]
+    known = (lanes.directory[lane] == version) | (lanes.schema_version[lane] == version)
+    whole = ds.table_id[others] == ds.logical_id[others]
+    return bool(known.any()), bool((known & whole).any())
+
+
+def _renumbered(queues: Queues, round_: Round, destinations: Mapping[int, Destination], numbering: Numbering) -> Round:
+    """The files of these lanes again, under new numbers at their destinations.
+
+    None of them was put yet. So the old plans are withdrawn, and these are new ones for the journal.
+    """
+    keep: NDArray[np.bool_] = np.isin(round_.lane, list(destinations))
+    lane = round_.lane[keep]
+    starts = group_starts(lane)
+    heads, counts = lane[starts], group_sizes(starts, len(lane))
+    numbered = queues.lanes.redirect(
+        heads, round_.version[keep][starts], [destinations[n] for n in heads.tolist()], counts
+    )
+    again = round_.again(keep, numbering.round_id())
+    plan, reason = numbering.plans(len(lane)), round_.reason[keep]
+    return replace(again, plan=plan, reason=reason, fresh=True, **numbered._asdict())
+
+
+def rename(batch: Batch, queues: Queues) -> None:
+    """Items with a new version bring the name under which that version lands."""
+    ds = queues.dispatchers
+    changed = np.flatnonzero(batch.version != ds.version[batch.dispatcher])
+    if not len(changed):
+        return
+    at, owners, version = batch.at[changed], batch.dispatcher[changed], batch.version[changed]
+    schemas, tables = (batch.items[name].combine_chunks().take(pa.array(at)) for name in ("schema_name", "table_name"))
+    queues.names.rename_from(version, owners, schemas, tables, batch.ints("logical_table_id")[changed])
+    ds.version[owners] = version
