@@ -73,8 +73,7 @@ def test_a_spool_that_goes_away_is_read_again(spark: SparkSession, place: Callab
     handle = start_source(ENDLESS, settings)
     until(lambda: handle.status().bytes_accepted > 1 << 20)
     first = handle.changefeed
-    for segment in first.spool._segments():
-        segment.unlink()
+    first.spool.wipe()
     first.landing.land_all(first.life._stopping)  # whoever wants to land it now finds nothing
     until(lambda: handle.changefeed is not first and handle.status().bytes_accepted > 1 << 20)
     finished(handle, settings)
