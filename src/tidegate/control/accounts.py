@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidegate.control.admission import Batch
+from tidegate.control.admission import COLUMNS, Batch
 from tidegate.control.checkpoint import Progress
 from tidegate.control.columns import Ints, Numbers, group_lasts
 from tidegate.control.limits import Limits
@@ -33,6 +33,13 @@ class Released(NamedTuple):
     ages_s: NDArray[np.float64]  # by item, from accepted to durable
     rows: int
     bytes: int
+
+
+class Stored(NamedTuple):
+    """What changed when a batch was queued."""
+
+    filled: Numbers  # dispatchers whose queues were empty before
+    unused: list[str]  # paths of segments that no item refers to
 
 
 @dataclass
@@ -54,18 +61,18 @@ class Accounts:
         self.queues = Queues(self.shared_lanes)
         self.spool = Spool(self.limits.spool_max_bytes)
 
-    def store(self, number: int, batch: Batch, now: float) -> tuple[Numbers, list[str]]:
-        """Queue these items. Returns the dispatchers whose queues were empty, and segments that no item refers to."""
+    def store(self, number: int, batch: Batch, now: float) -> Stored:
+        """Queue the items of the batch of this number."""
         segment, unused = self._open_segments(batch)
         items, slots = self.queues.items, self.queues.items.allocate(len(batch))
-        for name in ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length"):
+        for name in COLUMNS:
             getattr(items, name)[slots] = getattr(batch, name)
         items.dispatcher[slots], items.segment[slots] = batch.dispatcher, segment
         items.accepted_at[slots], items.batch[slots] = now, number
         self.spool.add_items(segment, batch.length)
         self._mark_accepted(batch)
         self.accepted_items += len(slots)
-        return self.queues.append(slots, batch.dispatcher), unused
+        return Stored(self.queues.append(slots, batch.dispatcher), unused)
 
     def count_empty(self, items: int) -> None:
         """So many items encode to no bytes: they are durable at once."""

@@ -25,7 +25,8 @@ from tidegate.control.markers import Markers
 from tidegate.control.queues import Queues
 from tidegate.errors import BadEvents
 
-_COLUMNS = ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length")
+# Of an item, as ingest returns it and as it is queued.
+COLUMNS = ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length")
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Batch:
     def keep(self, which: NDArray[np.bool_]) -> Batch:
         if which.all():  # nearly always
             return self
-        names = ("at", "dispatcher", *_COLUMNS)
+        names = ("at", "dispatcher", *COLUMNS)
         return replace(self, **{name: getattr(self, name)[which] for name in names})
 
     def ints(self, name: str) -> Ints:
@@ -77,7 +78,7 @@ class Batch:
 def read_batch(items: pa.Table, queues: Queues) -> Batch:
     """The items in order. Dispatchers that come for the first time get their numbers here."""
     dispatcher = queues.number(_ints(items, "table_id"), _ints(items, "span"), _ints(items, "logical_table_id"))
-    columns = {name: _ints(items, name) for name in _COLUMNS}
+    columns = {name: _ints(items, name) for name in COLUMNS}
     at = np.lexsort((columns["first_seq"], columns["first_ts"], dispatcher))
     return Batch(items, at, dispatcher[at], **{name: column[at] for name, column in columns.items()})
 
@@ -100,7 +101,7 @@ def _stale(batch: Batch, ds: Dispatchers) -> NDArray[np.bool_]:
 def _refuse_disorder(batch: Batch, ds: Dispatchers) -> None:
     """An item must begin after the item before it, and after all that was accepted of its dispatcher.
 
-    An item that was accepted in part is refused too: its bytes cannot be cut, and the half would land twice.
+    An item that was accepted in part is refused too: it cannot be cut, so its first changes would land twice.
     """
     owners = batch.dispatcher[batch.starts]
     before_ts, before_seq = np.roll(batch.last_ts, 1), np.roll(batch.last_seq, 1)

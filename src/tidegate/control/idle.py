@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.control.blocking import Blocking
 from tidegate.control.columns import Numbers
+from tidegate.control.markers import Markers
 from tidegate.control.queues import Queues
 
 
 @dataclass
 class IdleTables:
-    """A wheel of dispatchers, each visited one time to live after it came, and again as long as it is not idle.
+    """A wheel of dispatchers. Each is visited `ttl_s` after it came, and again and again until it is idle.
 
-    Nobody is taken off the wheel when it is used: that would cost something for every change. The visit sees it.
+    A dispatcher that gets a change keeps its turn on the wheel: to move it would cost something for every change.
     """
 
     queues: Queues
-    blocking: Blocking
+    markers: Markers
     ttl_s: float
     _wheel: deque[tuple[float, Numbers]] = field(default_factory=deque)  # when to visit whom
 
@@ -44,7 +44,7 @@ class IdleTables:
         ds, gone = self.queues.dispatchers, 0
         if self.queues.shared_lanes:  # the lane would be lost also to the partitions that are not idle
             return 0
-        concerned = [block.members for block in self.blocking.blocks.values()]
+        concerned = [block.members for block in self.markers.blocks.values()]
         while self._wheel and self._wheel[0][0] <= now:
             _, numbers = self._wheel.popleft()
             numbers = numbers[ds.on_wheel[numbers] & (ds.table_id[numbers] > 0)]

@@ -22,7 +22,6 @@ from tidegate.control.accounts import Accounts
 from tidegate.control.admission import Batch, admit, admit_ddls, read_batch, refuse_divided
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Blocking, Ddl
-from tidegate.control.columns import Numbers
 from tidegate.control.compaction import Compaction, Copy, Move
 from tidegate.control.idle import IdleTables
 from tidegate.control.limits import Limits
@@ -69,7 +68,7 @@ class Ledger:
         self.queues, self.spool, self.progress = self.accounts.queues, self.accounts.spool, self.accounts.progress
         self.blocking = Blocking(self.queues, self.spans)
         self.planner = Planner(self.limits, self.queues, self.blocking.markers)
-        self._idle_tables = IdleTables(self.queues, self.blocking, self.limits.state_ttl_s)
+        self._idle_tables = IdleTables(self.queues, self.blocking.markers, self.limits.state_ttl_s)
         self._compaction = Compaction(self.queues, self.spool, self.planner.ready)
 
     @property
@@ -125,16 +124,17 @@ class Ledger:
         blocks = [block for ddl in new if (block := self.blocking.arrive(ddl, batch, now)) is not None]
         refuse_divided(kept, self.blocking.markers)
         rename(kept, self.queues)
-        filled, unused = self.accounts.store(batch, kept, now)
-        self._activate(filled, kept, blocks, now)
+        stored = self.accounts.store(batch, kept, now)
+        self.planner.due.activated(stored.filled, now)
+        self._touch(kept, blocks, now)
         self.progress.accepted(batch, len(kept) + len(blocks), end, resolved_ts)
         self.accounts.count_empty(len(fresh) - len(kept))
-        return Accepted(int(kept.rows.sum()), int(kept.length.sum()), len(kept), items.num_rows - len(fresh), unused)
+        repeated = items.num_rows - len(fresh)
+        return Accepted(int(kept.rows.sum()), int(kept.length.sum()), len(kept), repeated, stored.unused)
 
-    def _activate(self, filled: Numbers, batch: Batch, blocks: Sequence[Block], now: float) -> None:
-        """The planner hears of the dispatchers that got items or a DDL's marker."""
+    def _touch(self, batch: Batch, blocks: Sequence[Block], now: float) -> None:
+        """These dispatchers got items or a DDL's marker: they are in use, and may be due."""
         owners, due = batch.dispatcher[batch.starts], self.planner.due
-        due.activated(filled, now)
         due.grown(owners)
         for numbers in (owners, *(block.members for block in blocks)):
             self._idle_tables.use(numbers, now)
@@ -166,7 +166,7 @@ class Ledger:
         another version: their files are planned again there, or dropped. `seconds` is how long the round took.
         """
         self.accounts.answered(round_, landed)
-        self.planner.answered(round_)
+        self.planner.answered(round_, landed)
         moved, dropped = redirect(self.planner, round_, elsewhere, now)
         failed = ~landed & ~dropped & ~moved
         self.planner.landed(round_, landed, over=~np.isin(round_.lane, np.unique(round_.lane[failed | moved])))

@@ -32,7 +32,7 @@ from tidegate.control.rounds import Numbering, Round, number_files
 from tidegate.control.spool import Spool
 
 _PORTION = 4  # rounds' worth of candidates looked at together
-_LARGEST_ROUND = 1.5  # of the bytes of a round: a queue may go over, so that its last file is not cut short
+_LARGEST_ROUND = 1.5  # times the bytes it should have, at most: one queue alone may have far more
 _UNBUDGETED = ("ddl", "close")
 
 
@@ -136,16 +136,16 @@ class Planner:
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def answered(self, round_: Round) -> None:
-        """The round is no longer under way."""
+    def answered(self, round_: Round, landed: NDArray[np.bool_]) -> None:
+        """The round is no longer under way, and its files that landed prove that their schema files exist."""
         self.planned_bytes -= int(round_.bytes.sum())
         self.retries.answered(round_)
+        settled = round_.settles() & landed
+        self.queues.lanes.settle(round_.lane[settled], round_.version[settled])
 
     def landed(self, round_: Round, landed: NDArray[np.bool_], over: NDArray[np.bool_]) -> None:
         """These files landed. The lanes of those that are `over` are free, so what their queues have may be due."""
         items, lanes = self.queues.items, self.queues.lanes
-        settled = round_.settles() & landed
-        lanes.settle(round_.lane[settled], round_.version[settled])
         for i in np.flatnonzero(landed & lanes.owing(round_.lane)).tolist():
             last = round_.slots[round_.bounds[i + 1] - 1]
             lanes.landed(

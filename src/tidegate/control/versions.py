@@ -54,8 +54,8 @@ def _destinations(
       Our files go behind them.
     * Found under an older version: the files go to that version's directory, as TiCDC does it.
     * Found under a newer version: somebody wrote it after all these changes were delivered. They are dropped.
-    * But a schema file that we wrote for a table of the same name, a partition or an earlier table, proves neither.
-    Then the files stay where they are, and the own schema file is written.
+    * But a schema file that we wrote for another table of the same name, such as a partition, proves neither. Then the
+      files stay where they are, and the own schema file is written.
     """
     destinations: dict[int, Destination] = {}
     dropped: list[int] = []
