@@ -11,8 +11,8 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 
 import tidegate
-from tidegate.driver.changefeed import Status
 from tidegate.events import EVENTS_DDL
+from tidegate.observe.status import Status
 
 
 def land(spark: SparkSession, events_dir: str, sink_uri: str) -> Status:
