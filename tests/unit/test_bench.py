@@ -69,7 +69,7 @@ def child(code: str) -> Iterator[subprocess.Popen[str]]:
 def test_memory_of_a_child_process_is_counted() -> None:
     before = tree_bytes(os.getpid())
     with child("data = b'x' * (96 << 20)") as process:
-        assert process.pid in process_tree(os.getpid())
+        assert process.pid in [each.pid for each in process_tree(os.getpid())]
         assert tree_bytes(os.getpid()) - before > 90 * MIB
 
 
