@@ -17,7 +17,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.bench.harness.feed import Feed, say, session
-from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.figures import MIB, Figures, percentile
 from tidegate.bench.harness.memory import pss_bytes
+from tidegate.bench.harness.parameters import byte_rate, count, duration, number, text
 from tidegate.config.settings import Settings, shape
 from tidegate.control.flush import Limits
 from tidegate.control.ledger import Ledger
@@ -46,13 +46,11 @@ _MEMORY_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Parameters:
-    """`known` are sizes, the smallest first; each runs for `seconds`."""
-
-    active: int = 1_000
-    known: str = "10000,100000,1000000"
-    seconds: float = 30.0
-    rate: str = "4MiB"
-    flush_interval: str = "5s"
+    active: int = count(1_000, "tables that get changes; the others are idle")
+    known: str = text("10000,100000,1000000", "numbers of known tables, the smallest first")
+    seconds: float = number(30.0, "seconds that each number of known tables is read for")
+    rate: str = byte_rate("4MiB", "bytes per second of the active tables together")
+    flush_interval: str = duration("5s", "flush-interval of the changefeed")
 
     @property
     def sizes(self) -> list[int]:
@@ -98,8 +96,7 @@ class Size:
     start_s: float
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     sizes = wanted.sizes
     with session():
         say("warming up")
@@ -121,12 +118,12 @@ def figures(sizes: list[Size]) -> Figures:
     return found | {f"start_s_{short(few.known)}": few.start_s}
 
 
-def short(count: int) -> str:
+def short(tables: int) -> str:
     """`10k`, `1m`, and `1500` as it is."""
-    for unit, text in ((1_000_000, "m"), (1_000, "k")):
-        if count and count % unit == 0:
-            return f"{count // unit}{text}"
-    return str(count)
+    for unit, letter in ((1_000_000, "m"), (1_000, "k")):
+        if tables and tables % unit == 0:
+            return f"{tables // unit}{letter}"
+    return str(tables)
 
 
 def _measured(data_dir: Path, wanted: Parameters, known: int) -> Size:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -30,8 +29,9 @@ from pyspark.sql import SparkSession
 
 from tidegate.bench.harness.ages import Ages
 from tidegate.bench.harness.feed import Ended, Feed, say, session
-from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.figures import MIB, Figures, percentile
 from tidegate.bench.harness.memory import MemorySampler, tree_bytes
+from tidegate.bench.harness.parameters import byte_rate, byte_size, count, duration, number
 from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
 from tidegate.executor.segments import MEMORY_TIER_BYTES
@@ -48,16 +48,14 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Parameters:
-    """`size` is what `fast` and `slow` land; `hanging` reads for `seconds` at `rate`."""
-
-    put_latency: str = "100ms"
-    tables: int = 1_000
-    size: str = "512MiB"
-    seconds: float = 25.0
-    rate: str = "8MiB"
-    flush_interval: str = "5s"
-    file_size: str = "16MiB"
-    spool_size: str = "512MiB"
+    put_latency: str = duration("100ms", "each request to the slow store takes this much longer")
+    tables: int = count(1_000, "tables of the workload")
+    size: str = byte_size("512MiB", "bytes that the runs `fast` and `slow` land")
+    seconds: float = number(25.0, "seconds that the run `hanging` reads")
+    rate: str = byte_rate("8MiB", "bytes per second of the run `hanging`")
+    flush_interval: str = duration("5s", "flush-interval of the changefeed")
+    file_size: str = byte_size("16MiB", "file-size of the changefeed")
+    spool_size: str = byte_size("512MiB", "spool.max-bytes of the changefeed")
 
     def workload(self, **more: Any) -> str:
         query = {"tables": self.tables, "rows": 1_000, "batch": "4KiB", "prepare": "false", "seed": 1, **more}
@@ -129,8 +127,7 @@ class HangingAges(Ages):
         return not self.hang.exists()
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     home = data_dir.resolve()
     slow_store = SlowStores(duration_s(wanted.put_latency))
     with session() as spark:

@@ -1,7 +1,7 @@
 """What a benchmark costs: memory and processor time of this process and of all processes below it.
 
-Memory is PSS: a page that n processes share counts 1/n in each. A sum of RSS would count shared pages several times. The
-spool's RAM tier belongs to no process and is added. A process that ends while it is looked at counts as nothing.
+Memory is PSS: a page that n processes share counts 1/n in each. A sum of RSS would count shared pages several times.
+The spool's RAM tier belongs to no process and is added. A process that ends while it is looked at counts as nothing.
 """
 
 from __future__ import annotations
