@@ -17,7 +17,7 @@ from tidegate.format.layout import PathOptions
 from tidegate.format.tables import CHECK, SETTLED, WRITE, Layout, schema_checksum, schema_file_text
 from tidegate.storage.access import NO_ACCESS
 from tidegate.storage.store import FileStore, Store
-from tidegate.testing import SHAPE, MemoryStore, landed_lines
+from tidegate.testing import SHAPE, MemoryStore, landed_lines, until
 
 VERSION, DATE = 437, "2026-01-31"
 LINE = b'"I","t1","shop",1,"x"\r\n'
@@ -49,7 +49,7 @@ def job(tmp_path: Path) -> LandJob:
     (tmp_path / "0-0-0-0.seg").write_bytes(LINE * 10)
     segments, layouts = {0: str(tmp_path / "0-0-0-0.seg")}, {SHAPE.fingerprint: SHAPE.to_json()}
     return LandJob(
-        segments, layouts, PathOptions(), CsvOptions(), "memory://", NO_ACCESS, lambda *_: MemoryStore(), stall_s=0.3
+        segments, layouts, PathOptions(), CsvOptions(), "memory://", NO_ACCESS, lambda *_: MemoryStore(), stall_s=1.0
     )
 
 
@@ -256,11 +256,9 @@ def test_an_object_of_another_size_is_a_conflict_and_never_indexed(job: LandJob)
 
 @pytest.mark.parametrize("wrong", [{"table_name": ""}, {"layout": 5}])
 def test_a_plan_that_cannot_be_carried_out_answers_at_once(job: LandJob, wrong: Plan) -> None:
-    started = time.monotonic()
-    receipts = run(replace(job, stall_s=30.0), MemoryStore(), plan(0, schema=CHECK) | wrong, plan(1, table=2))
-    assert outcomes(receipts) == [REFUSED, LANDED]
+    receipts = run(job, MemoryStore(), plan(0, schema=CHECK) | wrong, plan(1, table=2))
+    assert outcomes(receipts) == [REFUSED, LANDED], "one that was waited for until it is given up would be hung"
     assert receipts[0]["error"]
-    assert time.monotonic() - started < 5
 
 
 def test_an_object_of_the_same_size_with_other_content_is_a_conflict(job: LandJob) -> None:
@@ -284,12 +282,11 @@ def test_a_segment_that_is_gone_answers_at_once_as_lost(job: LandJob, tmp_path: 
 def test_a_hanging_file_is_given_up_and_the_others_land(job: LandJob) -> None:
     store = MemoryStore()
     store.begin("hang", data_file(2, 1))
-    started = time.monotonic()
     receipts = run(job, store, *(plan(n, table=n) for n in range(1, 8)))
+    assert data_file(2, 1) not in store.objects, "the receipts come while it still hangs"
     store.end("hang", data_file(2, 1))
     assert outcomes(receipts) == [LANDED, HUNG, *[LANDED] * 5]
-    assert receipts[1]["error"] == "no answer from the store within 0.3 s"
-    assert 0.3 <= time.monotonic() - started < 2
+    assert receipts[1]["error"] == "no answer from the store within 1 s"
 
 
 def test_a_hanging_file_leaves_its_worker_to_the_others(job: LandJob) -> None:
@@ -303,12 +300,12 @@ def test_a_hanging_file_leaves_its_worker_to_the_others(job: LandJob) -> None:
 def test_when_as_many_hang_as_there_are_workers_the_rest_is_not_tried(job: LandJob) -> None:
     store = MemoryStore(concurrency=2)
     store.begin("hang", ".csv")
-    started = time.monotonic()
     receipts = run(job, store, *(plan(n, table=n) for n in range(1, 9)))
+    asked = sum(op == "create" for op, _ in store.calls)
     store.end("hang", ".csv")
+    assert asked == 2, "nobody hangs in turn"
     assert outcomes(receipts) == [HUNG, HUNG, *[UNFINISHED] * 6]
     assert {receipt["error"] for receipt in receipts[2:]} == {"not tried: the store does not answer"}
-    assert time.monotonic() - started < 0.6, "nobody hangs in turn"
     time.sleep(0.1)
     assert sum(op == "create" for op, _ in store.calls) == 2
 
@@ -353,8 +350,8 @@ def test_after_giving_up_the_same_files_land_under_the_same_numbers(job: LandJob
 def test_a_slow_file_that_shows_progress_is_not_given_up(job: LandJob) -> None:
     class Slow(MemoryStore):
         def create(self, path: str, head: bytes, slices: Any, beat: Any) -> None:
-            for _ in range(6):
-                time.sleep(0.1)
+            for _ in range(6):  # together longer than the time in which something must happen
+                time.sleep(0.25)
                 beat(1)
             super().create(path, head, slices, beat)
 
@@ -366,9 +363,10 @@ def test_bytes_in_flight_are_bounded(job: LandJob) -> None:
     store.begin("hang", ".csv")
     plans = [plan(n, table=n, bytes=60 << 20) for n in range(1, 7)]
     found: list[list[Receipt]] = []
-    landing = threading.Thread(target=lambda: found.append(run(replace(job, stall_s=10.0), store, *plans)))
+    landing = threading.Thread(target=lambda: found.append(run(replace(job, stall_s=60.0), store, *plans)))
     landing.start()
-    time.sleep(0.3)
+    until(lambda: sum(op == "create" for op, _ in store.calls) >= 2)
+    time.sleep(0.1)
     under_way = [path for op, path in store.calls if op == "create"]
     store.end("hang", ".csv")
     landing.join()

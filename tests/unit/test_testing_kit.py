@@ -142,12 +142,22 @@ def test_without_a_part_a_fault_stands_for_every_path(faults: FaultyFileStore, f
     assert files.get("anything") is None
 
 
-def test_a_slow_store_takes_its_time(faults: FaultyFileStore, files: Store) -> None:
+def test_a_slow_store_takes_its_time(tmp_path: Path) -> None:
+    waited: list[float] = []
+    faults = FaultyFileStore(str(tmp_path / "faults"), sleep=waited.append)
+    files = faults(f"file://{tmp_path}/sink")
+    files.prepare()
     faults.begin("slow", "a", seconds=0.1)
-    started = time.monotonic()
     files.put("a", b"1")
-    assert time.monotonic() - started >= 0.1
+    assert waited == [0.1]
     assert files.get("b") is None
+    assert waited == [0.1]
+    assert files.get("a") == b"1"
+    assert waited == [0.1, 0.1]
+
+
+def test_a_slow_store_waits_by_the_real_clock_unless_told() -> None:
+    assert FaultyFileStore("control").sleep is time.sleep
 
 
 def test_all_calls_are_noted_in_order(faults: FaultyFileStore, files: Store) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -70,12 +71,13 @@ class Parameters:
 class SlowStores:
     """Opens `file://` stores that take `latency_s` more for every request; a value that goes to the workers.
 
-    Data files of `hanging` tables wait as long as the file `while_exists` stands.
+    Data files of `hanging` tables wait as long as the file `while_exists` exists.
     """
 
     latency_s: float
     hanging: str = ""
     while_exists: str = ""
+    sleep: Callable[[float], object] = time.sleep
 
     def __call__(self, sink_uri: str, access: Access = NO_ACCESS) -> Store:
         return cast(Store, _SlowStore(Path(unquote(urlsplit(sink_uri).path)), self))
@@ -96,9 +98,9 @@ class _SlowStore:
         ask, stores = getattr(self._plain, name), self._stores
 
         def later(*arguments: Any) -> Any:
-            time.sleep(stores.latency_s)
+            stores.sleep(stores.latency_s)
             while name == "create" and stores.hanging and f"/{stores.hanging}/" in arguments[0] and _hangs(stores):
-                time.sleep(_POLL_S)
+                stores.sleep(_POLL_S)
             return ask(*arguments)
 
         return later
