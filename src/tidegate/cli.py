@@ -181,8 +181,12 @@ def _verify(arguments: argparse.Namespace) -> int:
         open_store(settings.sink_uri, settings.access),
         progress=lambda text: print(text, flush=True),
     )
-    for key, value in asdict(report).items():
+    figures = asdict(report)
+    unfinished = figures.pop("unfinished")
+    for key, value in figures.items():
         print(f"  {key:<22} {value:.1f}" if isinstance(value, float) else f"  {key:<22} {value}")
+    if unfinished:
+        print(f"note: {unfinished}")
     print("verified: every change up to the checkpoint is there exactly once, in order")
     return 0
 
