@@ -54,8 +54,8 @@ def live(changefeed: Changefeed) -> None:
 
 
 def life(objects: Objects, spool: Path, script: list[str], after: str) -> MemoryStore:
-    """One run over `objects`; after the script every write fails or none does."""
-    store = MemoryStore(script, after, objects)
+    """One run over `objects`; after the script every write fails or none does. It lands one file after the other."""
+    store = MemoryStore(script, after, objects, concurrency=1)
     with suppress(StoreUnavailable):
         changefeed = open_changefeed(store, spool, FakeClock())
         try:
