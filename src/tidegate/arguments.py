@@ -24,7 +24,7 @@ _RUN_EXAMPLES = """examples:
   tidegate run --source "workload://sysbench?tables=1000" --sink file:///tmp/out --metrics-addr 127.0.0.1:9100
   tidegate run --source parquet:/data/events --sink "s3://lake/cdc?region=eu-west-1"    (credentials: docs/storage.md)
 
-Options of the changefeed stand in CONFIG.toml, in the sink URI (?file-size=16MiB&flush-interval=2s), or here as
+Options of the changefeed are given in CONFIG.toml, in the sink URI (?file-size=16MiB&flush-interval=2s), or here as
 --option KEY=VALUE; later ones win. SIGINT or SIGTERM stops reading, lands what is spooled and writes the checkpoint; a
 second one leaves at once.
 """

@@ -397,9 +397,9 @@ def test_figures_of_wake_compare_enqueue_with_flush() -> None:
     assert (found["size_flush_share"], found["wake_p99_ms"]) == (0.5, 10.0)
 
 
-def test_bytes_that_were_counted_but_do_not_stand_on_the_sink_are_refused() -> None:
+def test_bytes_that_were_counted_but_are_not_on_the_sink_are_refused() -> None:
     wake.check_landed(MIB, MIB)
-    with pytest.raises(TidegateError, match=r"2.0 MiB were counted as landed but 1.0 MiB stand on the sink"):
+    with pytest.raises(TidegateError, match=r"2.0 MiB were counted as landed but 1.0 MiB are on the sink"):
         wake.check_landed(2 * MIB, MIB)
 
 
@@ -420,7 +420,7 @@ def test_the_default_of_hot_table_is_the_per_table_ordering() -> None:
 
 def test_a_hot_table_that_lost_a_delete_is_refused() -> None:
     hot_table.check_deletes(20_000, 20_000)
-    with pytest.raises(TidegateError, match="19999 rows stand on the sink after 20000 deletes"):
+    with pytest.raises(TidegateError, match="19999 rows are on the sink after 20000 deletes"):
         hot_table.check_deletes(19_999, 20_000)
 
 

@@ -137,7 +137,7 @@ def _measured(data_dir: Path, wanted: Parameters, with_ddl: bool) -> tuple[Ended
     say(f"{name}: {ended.landed_mib_s:.1f} MiB/s, {len(ended.drains_s)} DDLs; checking what landed")
     report = feed.check()
     if report.bytes != ended.landed_bytes:
-        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} stand on the sink")
+        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} are on the sink")
     if with_ddl and not ended.drains_s:
         raise TidegateError("no DDL came through in this run: give it more seconds")
     feed.remove()

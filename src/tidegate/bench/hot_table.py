@@ -73,4 +73,4 @@ def _measured(data_dir: Path, wanted: Parameters, ordering: str) -> Ended:
 
 def check_deletes(found: int, wanted: int) -> None:
     if found != wanted:
-        raise TidegateError(f"{found} rows stand on the sink after {wanted} deletes, so the speed means nothing")
+        raise TidegateError(f"{found} rows are on the sink after {wanted} deletes, so the speed means nothing")

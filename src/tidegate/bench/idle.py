@@ -1,8 +1,8 @@
 """`idle`: the same active tables beside ever more tables that are known and idle.
 
-The known tables come from a journal that is written as a changefeed would have written it; nothing of them stands on
-the sink but that. Then a changefeed starts over it and reads a paced workload of the active tables, which are the first
-ones of the known. One size after the other in one JVM, the smallest first.
+The known tables come from a journal that is written as a changefeed would have written it. They have nothing else on
+the sink. Then a changefeed starts on it and reads a paced workload of the active tables, which are the first ones of
+the known. The sizes run one after the other in one JVM, the smallest first.
 
     batch_ms_ratio_1m_to_10k    median time from a micro-batch's start to its wake, the most known against the fewest
     bytes_per_idle_table        growth of the driver's memory (PSS) from the fewest to the most, by table
@@ -133,7 +133,7 @@ def _measured(data_dir: Path, wanted: Parameters, known: int) -> Size:
     feed.clear()
     sink.mkdir(parents=True)
     words = json.dumps([str(sink), str(home / "spool"), known])
-    # In a process of its own: what it takes is not the changefeed's.
+    # In a process of its own, because its memory must not count as the changefeed's.
     subprocess.run([sys.executable, "-c", f"from {__name__} import main; main()", words], check=True)
     watch.started = time.monotonic()
     ended = feed.go_on(wanted.seconds, watch)

@@ -163,7 +163,7 @@ def _measured(home: Path, wanted: Parameters, name: str, neighbour: str = "") ->
     say(f"{name}: {len(watch.lags_s)} files of ordinary tables, {landed / MIB:.0f} MiB of the neighbour; checking them")
     report = feed.check()
     if report.bytes != ended.landed_bytes:
-        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} stand on the sink")
+        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} are on the sink")
     feed.remove()
     return Seen(watch.lags_s, ended.wakes_s[_WARM_BATCHES:] or ended.wakes_s, landed)
 

@@ -14,7 +14,7 @@ the index looks at the sink (`sightings`). At the end the changefeed stops in or
     verify_faults          1 if `verify` finds a difference at the end
     points_missed          kills whose point did not come in time: the driver was killed there and then
 
-If anything is wrong, the sink as it stood at that moment is kept.
+If anything is wrong, a copy of the sink at that moment is kept.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Harness:
             self._keep()
 
     def _keep(self) -> None:
-        """The sink as it stands now; the first time something is wrong tells most."""
+        """A copy of the sink as it is now. Only the first fault is kept: later ones may follow from it."""
         if self.kept is None:
             self.kept = self.home / f"found-after-{self.kills}-kills"
             shutil.copytree(self.home / "sink", self.kept)
@@ -268,7 +268,7 @@ def run(data_dir: Path, wanted: Parameters) -> Figures:
                 break
         found = harness.figures(harness.finish())
     except BaseException:
-        say(f"what stands there is kept: {home}")
+        say(f"what was written is kept: {home}")
         raise
     say("killed at: " + ", ".join(f"{name} {times}" for name, times in sorted(harness.hit.items())))
     if harness.kept is None:

@@ -214,7 +214,7 @@ def check_hang(ages: Ages, wanted: Parameters) -> None:
 def _check(feed: Feed, ended: Ended) -> None:
     report = feed.check()
     if report.bytes != ended.landed_bytes:
-        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} stand on the sink")
+        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} are on the sink")
     feed.remove()
 
 

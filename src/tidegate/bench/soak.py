@@ -83,7 +83,9 @@ def run(data_dir: Path, wanted: Parameters) -> Figures:
             ended = feed.run(60 * wanted.minutes, landings)
         say(f"{ended.landed_rows} rows, {len(ended.drains_s)} DDLs; checking what landed")
         if feed.check().bytes != ended.landed_bytes:
-            raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but others stand on the sink")
+            raise TidegateError(
+                f"{ended.landed_bytes} bytes were counted as landed but another number of bytes is on the sink"
+            )
         feed.remove()
     slope, of_jvm = slope_per_min(memory.seen) / MIB, slope_per_min(memory.seen_jvm) / MIB
     return {

@@ -200,7 +200,7 @@ def check(feed: Feed, tables: int) -> None:
     """Every table has two data files, an index that names the second, and the rows of a replay."""
     report = feed.check()
     if (report.tables, report.files, report.rows) != (tables, 2 * tables, 2 * _SWEEP_ROWS * tables):
-        raise TidegateError(f"{tables} tables were to land in two files each, but {report} stands there")
+        raise TidegateError(f"{tables} tables were to land in two files each, but the sink has {report}")
 
 
 def _bare(data_dir: Path, wanted: Parameters, tables: int) -> float:

@@ -174,9 +174,7 @@ def _phase(data_dir: Path, wanted: Parameters, name: str, seconds: float, option
 def check_landed(counted: int, found: int) -> None:
     """The rate was counted from receipts, so it is only true if these bytes are on the sink."""
     if counted != found:
-        raise TidegateError(
-            f"{counted / MIB:.1f} MiB were counted as landed but {found / MIB:.1f} MiB stand on the sink"
-        )
+        raise TidegateError(f"{counted / MIB:.1f} MiB were counted as landed but {found / MIB:.1f} MiB are on the sink")
 
 
 def _feed(data_dir: Path, wanted: Parameters, name: str, options: Mapping[str, str]) -> Feed:

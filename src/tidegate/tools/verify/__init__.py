@@ -1,6 +1,6 @@
-"""`tidegate verify`: replay the source and compare, byte for byte, with what stands on the sink.
+"""`tidegate verify`: replay the source and compare it, byte for byte, with the sink.
 
-Promises: it passes only if, up to the checkpoint, every change stands in its table's data files exactly once and in
+Promises: it passes only if, up to the checkpoint, every change is in its table's data files exactly once and in
 order, under the schema version it was written with; changes beyond the checkpoint continue them without a gap; every
 DDL up to the checkpoint has its schema files; every index and schema file is right and nothing else lies around. At
 the first difference it raises `VerifyError`, whose sentence names the table and the position. A run that was killed in
@@ -9,7 +9,7 @@ and the report names them.
 
 How: changes come from the source batch by batch and are encoded as the changefeed encodes them (`runs`); each table
 has a place in its files, and the bytes of a whole run of rows are compared at once (`check`). Single rows are looked at
-only to explain a difference (`explain`). Which schema files should stand follows from the DDLs that the rules leave
+only to explain a difference (`explain`). Which schema files should exist follows from the DDLs that the rules leave
 (`format/ddl/filter.py`) and from the rows (`schemas`). Memory holds one batch and one place for each table.
 """
 
@@ -30,7 +30,7 @@ from tidegate.storage.store import Store
 from tidegate.tools.verify.check import Check, Progress
 from tidegate.tools.verify.unfinished import planned_files, sentence
 
-__all__ = ["Report", "verify"]
+__all__ = ["Report", "open_for_replay", "verify"]
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def _silent(text: str) -> None:
 def verify(source_uri: str, settings: Settings, store: Store, progress: Progress = _silent) -> Report:
     """Raises VerifyError at the first difference between the source and the sink."""
     started = time.monotonic()
-    source = _open(source_uri)
-    checkpoint_ts = _checkpoint(store)  # before the survey: what it promises stands by then
+    source = open_for_replay(source_uri)
+    checkpoint_ts = _checkpoint(store)  # before the survey, which then finds all that the checkpoint promises
     progress("listing the sink")
     standing = survey(store, settings.paths)
     if standing.faults:  # only then the journal matters, which may be long
@@ -79,8 +79,8 @@ def verify(source_uri: str, settings: Settings, store: Store, progress: Progress
     )
 
 
-def _open(uri: str) -> Source:
-    """The source; a workload with a rate runs as fast as it can be read, since its rows do not depend on the clock."""
+def open_for_replay(uri: str) -> Source:
+    """The source, but a workload with a rate is read as fast as possible: its rows do not depend on the clock."""
     source = open_source(uri)
     if isinstance(source, WorkloadSource):
         return WorkloadSource(parse_workload(urlsplit(uri).query), clock=count(0, 10**9).__next__)

@@ -1,7 +1,7 @@
 """Data files that a landing wrote before its run ended, and whose index it could not write any more.
 
 A landing writes the data file first and its index last. So a process that is killed in between leaves a data file that
-no index names. Readers do not see it, and nothing is wrong: its plan stands in the journal without a confirmation, and
+no index names. Readers do not see it, and nothing is wrong: the journal has its plan, without a confirmation, and
 the next start finds the file there and lets the index name it (`driver/recovery.py`). A data file that no such plan
 names with its exact size is adopted by nobody, and `verify` reports it as a fault.
 """
