@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate import __version__
+from tidegate.arguments import make_parser
 from tidegate.clock import SystemClock, now_ms
 from tidegate.config.settings import Settings, duration_s, effective, load_settings, read_config, redacted
 from tidegate.errors import BadSetting, TidegateError, UsageError
@@ -29,51 +30,12 @@ from tidegate.tools.encode.command import data_bytes, paths, read_document, sche
 if TYPE_CHECKING:
     from tidegate.spark.handle import Handle
 
-_EXAMPLES = """examples:
-  tidegate run --source "workload://sysbench?tables=10&rows=1000000" --sink file:///tmp/out --duration 30s
-  tidegate verify --source "workload://sysbench?tables=10&rows=1000000" --sink file:///tmp/out
-  tidegate bench throughput --json throughput.json
-"""
-_RUN_EXAMPLES = """examples:
-  tidegate run --source "workload://sysbench?tables=10&seed=1" --sink "file:///tmp/out?flush-interval=2s" --duration 1m
-  tidegate run changefeed.toml --source parquet:/data/events --sink file:///tmp/out --report report.json
-  tidegate run --source "workload://sysbench?tables=1000" --sink file:///tmp/out --metrics-addr 127.0.0.1:9100
-  tidegate run --source parquet:/data/events --sink "s3://lake/cdc?region=eu-west-1"    (credentials: docs/storage.md)
-
-Options of the changefeed stand in CONFIG.toml, in the sink URI (?file-size=16MiB&flush-interval=2s), or here as
---option KEY=VALUE; later ones win. SIGINT or SIGTERM stops reading, lands what is spooled and writes the checkpoint; a
-second one leaves at once.
-"""
-_CHECK_EXAMPLES = """Looks at the sink, the options and the spool before a changefeed starts, and says what is wrong and
-what to do about it. What it writes it removes again; a changefeed that runs on the sink is not disturbed.
-
-examples:
-  tidegate check file:///data/cdc
-  tidegate check "file:///data/cdc?protocol=canal-json" changefeed.toml --spool-dir /data/spool
-
-Exit code 1 if there is a problem, 0 if there are at most warnings.
-"""
-_ENCODE_EXAMPLES = """The table and its changes come as JSON from standard input, and the bytes go to standard output.
-
-examples:
-
-  echo '{"schema": "shop", "table": "orders", "columns": ["id int primary key", "note varchar(20)"],
-         "rows": [{"kind": "insert", "commit_ts": 7, "after": {"id": 1, "note": "new"}}]}' \\
-    | tidegate encode --protocol csv --option csv.include-commit-ts=true
-
-  tidegate encode --protocol canal-json --config changefeed.toml --now 1663572946034 < rows.json
-  tidegate encode --output schema < rows.json
-
-docs/encode.md describes the input.
-"""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = _parser(sys.argv[1:] if argv is None else argv)
-    arguments, rest = parser.parse_known_args(argv)
-    if rest and arguments.run is not _bench:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    arguments.rest = rest
+    words = sys.argv[1:] if argv is None else argv
+    arguments, unknown = make_parser(_VERBS, words).parse_known_args(words)
+    if unknown:
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     logging.getLogger("tidegate").setLevel(logging.INFO)
     try:
@@ -88,133 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return result
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="tidegate",
-        description="Lands database changes in cloud storage in TiCDC's layout, through PySpark Structured Streaming.",
-        epilog=_EXAMPLES,
-        formatter_class=formatter,
-    )
-    parser.add_argument("--version", action="version", version=f"tidegate {__version__}")
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    run = verbs.add_parser("run", help="run a changefeed", epilog=_RUN_EXAMPLES, formatter_class=formatter)
-    run.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
-    _add_ends(run)
-    run.add_argument("--duration", metavar="30s", help="stop reading after this time (default: until the source ends)")
-    run.add_argument("--report", metavar="FILE.json", help="write the summary as JSON")
-    run.add_argument("--metrics-addr", metavar="HOST:PORT", help="serve Prometheus metrics (loopback by default)")
-    run.add_argument("--slots", type=int, metavar="N", help="Spark task slots (default: the cores, at least 2)")
-    run.set_defaults(run=_run)
-
-    look = verbs.add_parser(
-        "check",
-        help="look whether a changefeed can start on a sink",
-        epilog=_CHECK_EXAMPLES,
-        formatter_class=formatter,
-    )
-    look.add_argument("sink", metavar="SINK", help="the sink URI, with options as ?key=value")
-    look.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
-    _add_changefeed(look)
-    look.set_defaults(run=_check)
-
-    check = verbs.add_parser(
-        "verify",
-        help="replay a deterministic source and check what stands on the sink",
-        epilog='example:\n  tidegate verify --source "workload://sysbench?tables=10&seed=1" --sink file:///tmp/out\n',
-        formatter_class=formatter,
-    )
-    check.add_argument("config", nargs="?", metavar="CONFIG.toml", help="the options that the changefeed ran with")
-    _add_ends(check)
-    check.set_defaults(run=_verify)
-
-    encode = verbs.add_parser(
-        "encode",
-        help="encode rows given as JSON: the exact bytes of a data file",
-        epilog=_ENCODE_EXAMPLES,
-        formatter_class=formatter,
-    )
-    encode.add_argument("--config", metavar="FILE.toml", help="options of the changefeed, with TiCDC's keys")
-    encode.add_argument("--protocol", metavar="NAME", help="csv or canal-json (default: csv, or what the config says)")
-    encode.add_argument("--sink", metavar="URI", default="noop://", help="a sink URI whose options count too")
-    _add_option(encode)
-    encode.add_argument(
-        "--output",
-        choices=("data", "schema", "paths"),
-        default="data",
-        help="the data file, the schema file, or where they stand (default: %(default)s)",
-    )
-    encode.add_argument(
-        "--now", type=_moment, metavar="MS", help="the moment of writing in milliseconds since 1970 (default: now)"
-    )
-    encode.set_defaults(run=_encode)
-
-    names, listed = _benchmarks() if "bench" in words else ("", "")
-    bench = verbs.add_parser(
-        "bench",
-        help="measure, and check what was measured",
-        epilog=f"benchmarks:\n{listed}"
-        "\nA benchmark has parameters of its own, given as --NAME VALUE; an unknown one is answered with the known.\n"
-        "\nexample:\n  tidegate bench throughput --protocol canal-json --json throughput.json\n",
-        formatter_class=formatter,
-    )
-    bench.add_argument("name", metavar="NAME", help=f"which benchmark: {names}")
-    bench.add_argument("--json", metavar="FILE", help="write name and figures as JSON")
-    bench.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        default="bench-data",
-        help="where prepared input and output go (default: %(default)s)",
-    )
-    bench.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a parameter of the benchmark, e.g. --set tables=4; --tables 4 is the same",
-    )
-    bench.set_defaults(run=_bench)
-    return parser
-
-
-def _benchmarks() -> tuple[str, str]:
-    """Their names in a row, and a line of help for each."""
-    from tidegate.bench import BENCHMARKS
-
-    return ", ".join(BENCHMARKS), "".join(f"  {name:<12} {entry.help}\n" for name, entry in BENCHMARKS.items())
-
-
-def _add_ends(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", required=True, metavar="URI", help="workload://sysbench?... or parquet:DIR")
-    parser.add_argument(
-        "--sink",
-        required=True,
-        metavar="URI",
-        help="file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix, "
-        "with options as ?key=value",
-    )
-    _add_changefeed(parser)
-
-
-def _add_changefeed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--changefeed-id", metavar="ID", help="name of the changefeed (default: from the sink URI)")
-    parser.add_argument(
-        "--spool-dir", metavar="DIR", help="directory of the spool (default: under the system's temporary directory)"
-    )
-    _add_option(parser)
-
-
-def _add_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the changefeed, e.g. file-size=16MiB",
-    )
-
-
 def _settings(arguments: argparse.Namespace) -> Settings:
     config = read_config(arguments.config) if arguments.config else None
     given = _pairs("--option", arguments.option)
@@ -227,18 +62,6 @@ def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
     if bad is not None:
         raise BadSetting(f"{flag} {bad!r} is not of the form KEY=VALUE")
     return dict(text.split("=", 1) for text in texts)
-
-
-def _flags(words: Sequence[str]) -> dict[str, str]:
-    """`--tables 4 --kind=x` as {"tables": "4", "kind": "x"}."""
-    found: dict[str, str] = {}
-    left = list(words)
-    while left:
-        name, equals, value = left.pop(0).partition("=")
-        if not name.startswith("--") or not (equals or left):
-            raise UsageError(f"{name!r} is not of the form --NAME VALUE")
-        found[name[2:]] = value if equals else left.pop(0)
-    return found
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -358,16 +181,14 @@ def _verify(arguments: argparse.Namespace) -> int:
         open_store(settings.sink_uri, settings.access),
         progress=lambda text: print(text, flush=True),
     )
-    for key, value in asdict(report).items():
+    figures = asdict(report)
+    unfinished = figures.pop("unfinished")
+    for key, value in figures.items():
         print(f"  {key:<22} {value:.1f}" if isinstance(value, float) else f"  {key:<22} {value}")
+    if unfinished:
+        print(f"note: {unfinished}")
     print("verified: every change up to the checkpoint is there exactly once, in order")
     return 0
-
-
-def _moment(text: str) -> int:
-    if not text.isdecimal() or len(text) > 13:
-        raise argparse.ArgumentTypeError(f"{text!r} is no moment in milliseconds since 1970, such as 1767225600000")
-    return int(text)
 
 
 def _encode(arguments: argparse.Namespace) -> int:
@@ -389,18 +210,12 @@ def _encode(arguments: argparse.Namespace) -> int:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from tidegate.bench import BENCHMARKS, run_bench
+    from tidegate.bench.command import run_benchmark
 
-    if arguments.name not in BENCHMARKS:
-        raise UsageError(f"unknown benchmark {arguments.name!r}; known: {', '.join(BENCHMARKS)}")
-    parameters = _pairs("--set", arguments.set) | _flags(arguments.rest)
-    figures = run_bench(arguments.name, Path(arguments.data_dir), parameters)
-    for key, value in figures.items():
-        print(f"  {key:<28} {value:.4g}" if isinstance(value, float) else f"  {key:<28} {value}")
-    if arguments.json:
-        body = {"name": arguments.name, "figures": figures}
-        Path(arguments.json).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
-    return 0
+    return run_benchmark(arguments)
+
+
+_VERBS = {"run": _run, "check": _check, "verify": _verify, "encode": _encode, "bench": _bench}
 
 
 if __name__ == "__main__":

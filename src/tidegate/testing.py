@@ -210,12 +210,14 @@ class FaultyFileStore:
 
     A fault is the file `<control>/<fault>/<part of a path, quoted>`; it stands as long as the file exists. Pass the
     opener where a store opener is asked for; it can be pickled. Calls of all processes are noted in `<control>/calls`.
+    A `slow` call waits with `sleep`.
     """
 
     control: str
+    sleep: Callable[[float], object] = time.sleep
 
     def __call__(self, sink_uri: str, access: Access = NO_ACCESS) -> Store:
-        return _SteeredStore(Path(unquote(urlsplit(sink_uri).path)), Path(self.control))
+        return _SteeredStore(Path(unquote(urlsplit(sink_uri).path)), Path(self.control), self.sleep)
 
     def begin(self, fault: str, part: str = "", seconds: float = 0.0) -> None:
         """`begin("slow", "shop/", seconds=0.5)`; without a part the fault stands for every path."""
@@ -238,9 +240,9 @@ class FaultyFileStore:
 
 
 class _SteeredStore(FileStore):
-    def __init__(self, root: Path, control: Path) -> None:
+    def __init__(self, root: Path, control: Path, sleep: Callable[[float], object]) -> None:
         super().__init__(root)
-        self._control = control
+        self._control, self._sleep = control, sleep
 
     def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
         self._steer("create", path, lambda: FileStore.create(self, path, head, slices, beat))
@@ -267,8 +269,11 @@ class _SteeredStore(FileStore):
         self._note(f"{op} {quote(path)}\n")
         for fault in FAULTS:
             for file in _parts_in(self._control / fault, path):
-                act = _faulty(fault, path, act, partial(_while_exists, file), file)
+                act = _faulty(fault, path, act, partial(_while_exists, file), partial(self._be_slow, file))
         return act()
+
+    def _be_slow(self, file: Path) -> None:
+        self._sleep(float(_text(file) or 0.0))
 
     def _note(self, line: str) -> None:
         self._control.mkdir(parents=True, exist_ok=True)
@@ -293,15 +298,15 @@ def _do(word: str, path: str, act: Callable[[], T]) -> T:
 
 
 def _faulty(
-    fault: str, path: str, act: Callable[[], T], wait: Callable[[], object], file: Path | None = None
+    fault: str, path: str, act: Callable[[], T], wait: Callable[[], object], be_slow: Callable[[], None] | None = None
 ) -> Callable[[], T]:
     """`act` with one fault around it."""
 
     def faulty() -> T:
         if fault == HANG:
             wait()
-        if fault == SLOW and file is not None:
-            time.sleep(float(_text(file) or 0.0))
+        if fault == SLOW and be_slow is not None:
+            be_slow()
         done = _do(fault, path, act)
         if fault == LATE:
             wait()

@@ -7,26 +7,24 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.bench import run_bench
+from tidegate.bench import BENCHMARKS, hot_table, neighbours, tables, throughput, wake
 from tidegate.bench.harness.feed import Feed
 from tidegate.errors import VerifyError
 
 TINY = {
-    "throughput": {
-        "tables": "2", "events": "20000", "rows": "5000", "pairs": "1", "file-size": "1MiB",
-    },
-    "wake": {
-        "tables": "2", "batch": "32KiB", "file-size": "512KiB", "flush-interval": "400ms", "tuned-file-size": "16KiB",
-        "tuned-flush-interval": "200ms", "warm-seconds": "0.1", "flush-seconds": "1", "enqueue-seconds": "1",
-        "tuned-seconds": "1", "noop-seconds": "0.5", "spool-size": "20MiB",
-    },
-    "hot-table": {"txn-rows": "500", "transactions": "8", "warm-transactions": "2", "file-size": "512KiB"},
-    "neighbours": {
-        "tables": "3", "rate": "64KiB", "warm-seconds": "0.2", "seconds": "0.2", "giant-rows": "5000",
-        "giant-every": "200ms", "slow-rows": "50", "slow-columns": "20", "flush-interval": "200ms",
-        "file-size": "128KiB", "spool-size": "5MiB",
-    },
-    "tables": {"tables": "200", "bare-tables": "50"},
+    "throughput": throughput.Parameters(tables=2, events=20000, rows=5000, pairs=1, file_size="1MiB"),
+    "wake": wake.Parameters(
+        tables=2, batch="32KiB", file_size="512KiB", flush_interval="400ms", tuned_file_size="16KiB",
+        tuned_flush_interval="200ms", warm_seconds=0.1, flush_seconds=1, enqueue_seconds=1,
+        tuned_seconds=1, noop_seconds=0.5, spool_size="20MiB",
+    ),
+    "hot-table": hot_table.Parameters(txn_rows=500, transactions=8, warm_transactions=2, file_size="512KiB"),
+    "neighbours": neighbours.Parameters(
+        tables=3, rate="64KiB", warm_seconds=0.2, seconds=0.2, giant_rows=5000,
+        giant_every="200ms", slow_rows=50, slow_columns=20, flush_interval="200ms",
+        file_size="128KiB", spool_size="5MiB",
+    ),
+    "tables": tables.Parameters(tables=200, bare_tables=50),
 }  # fmt: skip
 FIGURES = {
     "throughput": (
@@ -54,7 +52,7 @@ FIGURES = {
 def test_a_benchmark_gives_its_figures_and_leaves_only_its_input(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    figures = run_bench(name, tmp_path, TINY[name])
+    figures = BENCHMARKS[name].run(tmp_path, TINY[name])
     for key in FIGURES[name]:
         assert float(figures[key]) > 0 or key == "size_flush_share", key
     assert "warming up" in capsys.readouterr().out

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -11,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -24,17 +27,17 @@ from tidegate.bench import (
     hot_table,
     idle,
     neighbours,
-    run_bench,
     slow_store,
     soak,
     tables,
     throughput,
     wake,
 )
+from tidegate.bench.command import add_benchmarks
 from tidegate.bench.harness import plot
 from tidegate.bench.harness.ages import Ages
 from tidegate.bench.harness.feed import Ended, Feed
-from tidegate.bench.harness.figures import MIB, mib_s, percentile, read_parameters
+from tidegate.bench.harness.figures import MIB, mib_s, percentile
 from tidegate.bench.harness.memory import (
     CpuMeter,
     MemorySampler,
@@ -43,6 +46,8 @@ from tidegate.bench.harness.memory import (
     ram_tier_bytes,
     tree_bytes,
 )
+from tidegate.bench.harness.parameters import given_parameters
+from tidegate.cli import main
 from tidegate.control.rounds import Round
 from tidegate.errors import BadSetting, TidegateError, UsageError
 from tidegate.events import INSERT, LAYOUT, RESOLVED, UPDATE
@@ -70,7 +75,7 @@ def child(code: str) -> Iterator[subprocess.Popen[str]]:
 def test_memory_of_a_child_process_is_counted() -> None:
     before = tree_bytes(os.getpid())
     with child("data = b'x' * (96 << 20)") as process:
-        assert process.pid in process_tree(os.getpid())
+        assert process.pid in [each.pid for each in process_tree(os.getpid())]
         assert tree_bytes(os.getpid()) - before > 90 * MIB
 
 
@@ -147,24 +152,98 @@ def test_a_percentile_of_nothing_is_nothing() -> None:
     assert percentile([1.0, 2.0, 3.0], 50) == 2.0
 
 
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+def given(name: str, *words: str) -> Any:
+    """The parameters of a benchmark after these words of the command line."""
+    parser = argparse.ArgumentParser()
+    add_benchmarks(parser)
+    return given_parameters(BENCHMARKS[name].parameters, parser.parse_args([name, *words]))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What argparse says about `tidegate bench` with these words."""
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", *words])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
 def test_parameters_take_what_is_given_and_keep_the_rest() -> None:
-    found = read_parameters(wake.Parameters, {"tables": "4", "file-size": "1MiB", "noop-seconds": "0.5"})
+    found = given("wake", "--tables", "4", "--file-size=1MiB", "--noop-seconds", "0.5")
     assert found == replace(wake.Parameters(), tables=4, file_size="1MiB", noop_seconds=0.5)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_benchmark_refuses_an_unknown_parameter_before_it_starts(name: str, tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match=r"unknown parameter 'tabels' .* known: "):
-        run_bench(name, tmp_path, {"tabels": "4"})
+def test_without_words_every_parameter_has_its_default(name: str) -> None:
+    assert given(name) == BENCHMARKS[name].parameters()
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_help_of_a_benchmark_lists_its_parameters_with_meaning_and_default(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", name, "--help"])
+    assert ended.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    parameters = fields(BENCHMARKS[name].parameters)
+    assert parameters
+    for each in parameters:
+        assert f"--{each.name.replace('_', '-')} " in shown
+        assert f" (default: {each.default or 'none'})" in " ".join(each.metadata["help"].split())
+    assert "--json FILE" in shown
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_refuses_an_unknown_parameter_before_it_starts(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(capsys, name, "--data-dir", str(tmp_path), "--tabels", "4")
+    assert f"tidegate bench {name}: error: unrecognized arguments: --tabels 4" in said
+    assert "unrecognized arguments: --jso" in refused(capsys, name, "--jso", "x"), "no option is guessed"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("many", "not a number"), ("0", "greater than 0"), ("-3", "greater than 0")]
+    ("text", "says"), [("many", "not a whole number"), ("0", "greater than 0"), ("-3", "greater than 0")]
 )
-def test_a_parameter_that_is_no_count_is_refused(text: str, says: str) -> None:
-    with pytest.raises(BadSetting, match=says):
-        read_parameters(throughput.Parameters, {"tables": text})
+def test_a_parameter_that_is_no_count_is_refused(text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "throughput", "--tables", text)
+    assert "argument --tables: " in said
+    assert says in said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["wake", "--flush-seconds", "soon"], "argument --flush-seconds: 'soon' is not a number"),
+        (["wake", "--flush-seconds", "0"], "argument --flush-seconds: 0 must be greater than 0"),
+        (["ddl", "--single", "often"], "argument --single: must be a duration such as 5s"),
+        (["ddl", "--rate", "fast"], "argument --rate: 'fast' is not a size such as 500000, 64KiB or 2.2MiB"),
+        (["throughput", "--protocol", "avro"], "argument --protocol: invalid choice: 'avro'"),
+        (["no-such-thing"], "argument NAME: invalid choice: 'no-such-thing'"),
+        ([], "the following arguments are required: NAME"),
+    ],
+)
+def test_a_parameter_that_cannot_be_read_is_named(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in refused(capsys, *words)
+
+
+def test_a_rate_may_say_that_it_is_per_second() -> None:
+    assert given("slow-store", "--rate", "2MiB/s") == slow_store.Parameters(rate="2MiB")
+
+
+def test_figures_are_printed_and_written_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--rows", "100", "--batch", "50", "--repeats", "1", "--json", str(tmp_path / "encode.json")]
+    assert main(["bench", "encode", *words]) == 0
+    written = json.loads((tmp_path / "encode.json").read_text())
+    assert written["name"] == "encode"
+    shown = capsys.readouterr().out
+    assert all(f"  {key} " in shown for key in written["figures"])
 
 
 # -- throughput --------------------------------------------------------------------------------------------------------
@@ -203,7 +282,7 @@ def test_what_an_interrupted_preparation_left_is_not_taken_for_the_input(tmp_pat
 
 
 def test_the_encode_benchmark_gives_its_figures_and_checks_its_own_output(tmp_path: Path) -> None:
-    figures = encode.run(tmp_path, {"rows": "300", "batch": "100", "repeats": "1"})
+    figures = encode.run(tmp_path, encode.Parameters(rows=300, batch=100, repeats=1))
     wanted = {"csv_mib_s_core", "canal_json_mib_s_core", "mixed_types_csv_mib_s_core"}
     assert wanted | {"csv_ratio_to_stdlib", "json_ratio_to_orjson"} <= figures.keys()
     assert all(isinstance(figure, float) and figure > 0 for figure in figures.values())
@@ -319,9 +398,9 @@ def test_figures_of_wake_compare_enqueue_with_flush() -> None:
     assert (found["size_flush_share"], found["wake_p99_ms"]) == (0.5, 10.0)
 
 
-def test_bytes_that_were_counted_but_do_not_stand_on_the_sink_are_refused() -> None:
+def test_bytes_that_were_counted_but_are_not_on_the_sink_are_refused() -> None:
     wake.check_landed(MIB, MIB)
-    with pytest.raises(TidegateError, match=r"2.0 MiB were counted as landed but 1.0 MiB stand on the sink"):
+    with pytest.raises(TidegateError, match=r"2.0 MiB were counted as landed but 1.0 MiB are on the sink"):
         wake.check_landed(2 * MIB, MIB)
 
 
@@ -342,28 +421,35 @@ def test_the_default_of_hot_table_is_the_per_table_ordering() -> None:
 
 def test_a_hot_table_that_lost_a_delete_is_refused() -> None:
     hot_table.check_deletes(20_000, 20_000)
-    with pytest.raises(TidegateError, match="19999 rows stand on the sink after 20000 deletes"):
+    with pytest.raises(TidegateError, match="19999 rows are on the sink after 20000 deletes"):
         hot_table.check_deletes(19_999, 20_000)
 
 
 # -- slow-store --------------------------------------------------------------------------------------------------------
 
 
-def slow(tmp_path: Path, latency_s: float, hanging: str = "") -> Store:
-    stores = slow_store.SlowStores(latency_s, hanging, str(tmp_path / "hang"))
+def slow(tmp_path: Path, latency_s: float, hanging: str = "", sleep: Callable[[float], object] = time.sleep) -> Store:
+    stores = slow_store.SlowStores(latency_s, hanging, str(tmp_path / "hang"), sleep)
     store = stores(f"file://{tmp_path}/sink")
     store.prepare()
     return store
 
 
 def test_a_slow_store_takes_its_time_once_for_every_request(tmp_path: Path) -> None:
-    store, started = slow(tmp_path, 0.05), time.monotonic()
+    waits: list[float] = []
+    store = slow(tmp_path, 0.05, sleep=waits.append)
+    waits.clear()
     store.put("a", b"1")
     found = store.get_tagged("a")
     assert found is not None
     assert store.swap("a", b"2", found[1])
-    assert 0.15 <= time.monotonic() - started < 0.4
+    assert waits == [0.05] * 3, "what the plain store asks of itself is part of the one request"
     assert ("a", 1) in store.list("")
+    assert waits == [0.05] * 4
+
+
+def test_a_slow_store_that_goes_to_a_worker_waits_by_the_real_clock() -> None:
+    assert pickle.loads(pickle.dumps(slow_store.SlowStores(0.05))).sleep is time.sleep
 
 
 def test_a_slow_store_lands_as_many_files_at_once_as_an_object_store(tmp_path: Path) -> None:
@@ -445,7 +531,7 @@ def test_a_run_without_a_whole_transaction_of_the_neighbour_or_without_all_table
 
 def test_a_giant_that_fits_a_micro_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match=r"fits a micro-batch of 25.6 MiB: give giant-rows more"):
-        run_bench("neighbours", tmp_path, {"giant-rows": "1000"})
+        neighbours.run(tmp_path, neighbours.Parameters(giant_rows=1000))
 
 
 # -- very many tables --------------------------------------------------------------------------------------------------
@@ -474,9 +560,9 @@ def test_each_sweep_of_the_workload_brings_every_table_two_rows() -> None:
         assert (kinds.count(INSERT), kinds.count(UPDATE)) == (10, 10 * (sweeps - 1))
 
 
-def test_where_tables_land_is_an_image_or_not() -> None:
-    with pytest.raises(BadSetting, match="--image is true or false"):
-        run_bench("tables", Path("nowhere"), {"image": "maybe"})
+def test_where_tables_land_is_an_image_or_not(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "tables", "--data-dir", "nowhere", "--image", "maybe")
+    assert "argument --image: invalid choice: 'maybe' (choose from 'true', 'false')" in said
 
 
 def test_sizes_of_known_tables_grow_and_hold_the_active_ones() -> None:

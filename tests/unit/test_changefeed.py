@@ -90,7 +90,7 @@ def in_thread(act: Callable[[], object]) -> tuple[threading.Thread, list[BaseExc
     return thread, caught
 
 
-def soon(condition: Callable[[], object], seconds: float = 5.0) -> bool:
+def soon(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.005)
@@ -148,7 +148,7 @@ def test_the_high_mark_holds_the_wake_and_it_goes_out_once_at_the_low_mark(opene
     assert changefeed.landing.land_next(), "under pressure a round is due before its age"
     while changefeed.status().wake_held and changefeed.landing.land_next():
         pass
-    waiter.join(5.0)
+    waiter.join(60.0)
     assert not waiter.is_alive()
     assert errors == []
     assert changefeed.status().spool_bytes <= changefeed.status().spool_low_mark
@@ -171,7 +171,7 @@ def test_between_the_marks_a_held_wake_stays_held(opened: Open, store: MemorySto
     assert waiter.is_alive()
     store.end("unavailable", "/t2/")
     land_due(changefeed)
-    waiter.join(5.0)
+    waiter.join(60.0)
     assert not waiter.is_alive()
     assert errors == []
 
@@ -183,7 +183,7 @@ def test_a_spool_without_space_on_its_disk_holds_the_wake_until_it_is_empty(open
     waiter, errors = in_thread(lambda: changefeed.intake.await_wake(0, 0.0))
     assert soon(lambda: changefeed.metrics.value("pending_post_enqueue") == 1)
     land_due(changefeed)
-    waiter.join(5.0)
+    waiter.join(60.0)
     assert not waiter.is_alive()
     assert errors == []
 
@@ -195,7 +195,7 @@ def test_flush_mode_waits_until_the_batch_is_durable(opened: Open) -> None:
     time.sleep(0.15)
     assert waiter.is_alive()
     land_due(changefeed)
-    waiter.join(5.0)
+    waiter.join(60.0)
     assert not waiter.is_alive()
     assert errors == []
     changefeed.intake.await_wake(7, 0.0)  # a batch of nothing is durable at once
@@ -210,7 +210,7 @@ def test_stop_ends_every_waiter(opened: Open, wake_mode: str) -> None:
     assert all(thread.is_alive() for thread, _ in waiters)
     changefeed.life.stop_reading()
     for thread, errors in waiters:
-        thread.join(2.0)
+        thread.join(60.0)
         assert not thread.is_alive()
         assert errors == []
     assert changefeed.life.stopping
@@ -225,10 +225,10 @@ def test_the_first_error_ends_every_waiter_with_its_cause(opened: Open) -> None:
     changefeed.life.fail(first)
     changefeed.life.fail(second)
     for thread, errors in waiters:
-        thread.join(2.0)
+        thread.join(60.0)
         assert [error.__cause__ for error in errors] == [first]
         assert "no rights on shop/t1" in str(errors[0])
-    closing[0].join(2.0)
+    closing[0].join(60.0)
     assert not closing[0].is_alive()
     assert changefeed.life.error is first
     assert changefeed.status().state == "failed"
@@ -540,7 +540,7 @@ def test_leaving_does_not_wait_for_a_store_that_hangs(store: MemoryStore, tmp_pa
     time.sleep(0.2)
     assert closing.is_alive()
     leave.set()
-    closing.join(2.0)
+    closing.join(60.0)
     assert not closing.is_alive()
     store.end("hang", "shop/")
     changefeed.close()
@@ -639,7 +639,7 @@ def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemorySto
     seen |= moved(changefeed)
     store.end("unavailable", "/t1/")
     land_due(changefeed, 10.0)
-    waiter.join(5.0)
+    waiter.join(60.0)
     feed(changefeed, 1, [large(1, 1, 10)], "1")
     changefeed.scribe.write_progress()
     seen |= moved(changefeed)

@@ -184,7 +184,7 @@ def test_a_kill_during_compaction_loses_nothing(tmp_path: Path) -> None:
 
 def asked(store: MemoryStore, path: str) -> None:
     """Wait until the store was asked for `path`."""
-    until = time.monotonic() + 5.0
+    until = time.monotonic() + 60.0
     while all(path not in called for _, called in store.calls):
         assert time.monotonic() < until, f"nobody asked for {path}"
         time.sleep(0.005)
@@ -414,7 +414,7 @@ def test_of_two_that_start_at_once_one_is_fenced_off() -> None:
         both = threading.Barrier(2)
 
         def create_bytes(self, path: str, data: bytes) -> bool:
-            self.both.wait(5.0)
+            self.both.wait(60.0)
             return super().create_bytes(path, data)
 
     store, outcome = Together(), []
@@ -450,7 +450,7 @@ def test_a_changefeed_that_is_fenced_off_stops_before_it_lands_anything(tmp_path
 # -- a journal that cannot be written for a while ----------------------------------------------------------------------
 
 
-def soon(condition: Callable[[], object], seconds: float = 8.0) -> bool:
+def soon(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.005)
@@ -487,7 +487,7 @@ def test_a_compaction_that_cannot_be_written_is_waited_for_too(tmp_path: Path) -
     compacting = quietly(changefeed.scribe.compact)
     assert soon(lambda: "the journal: " in str(changefeed.status().waiting))
     store.end("lost", ".snapshot")
-    compacting.join(5.0)
+    compacting.join(60.0)
     for n in range(SOURCE.batches):
         feed(changefeed, n, SOURCE.batch(n), str(n))
     assert changefeed.landing.land_all(threading.Event())
@@ -496,15 +496,14 @@ def test_a_compaction_that_cannot_be_written_is_waited_for_too(tmp_path: Path) -
 
 
 def test_closing_does_not_wait_for_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
-    store = MemoryStore()
+    store, others = MemoryStore(), set(threading.enumerate())
     changefeed = open_changefeed(store, tmp_path, SystemClock(), flush_interval_s=0.05)
     changefeed.start()
     store.begin("unavailable", JOURNAL)
     feed(changefeed, 0, SOURCE.batch(0), "0")
     assert soon(lambda: changefeed.status().waiting)
-    started = time.monotonic()
     changefeed.close()
-    assert time.monotonic() - started < 2.0
+    assert set(threading.enumerate()) <= others, "a thread that went on waiting was left behind"
     store.end("unavailable", JOURNAL)
     life(store.objects, tmp_path, [], "ok")
     check(store.objects)

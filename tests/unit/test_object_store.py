@@ -93,7 +93,8 @@ def cuts_off(handler: Any) -> None:
 
 
 def hangs(handler: Any) -> None:
-    time.sleep(3)
+    """Says nothing while the client waits; hanging up in the end would be another kind of failure."""
+    time.sleep(60)
     handler.close_connection = True
 
 

@@ -724,6 +724,7 @@ def test_an_unknown_key_of_the_config_file_names_the_nearest(place: str, nearest
         ("filter.rules", "shop.*", "filter.rules must be a list of texts"),
         ("filter.rules", [1], "filter.rules must be text, not 1 (in the config file)"),
         ("filter.rules", ["shop"], "filter.rules has the bad rule 'shop': there must be a '.'"),
+        ("filter.rules", ["s./(?=b)/"], "filter.rules has the bad rule 's./(?=b)/': '(?=b)' is no regular expression"),
         ("filter.ignore-txn-start-ts", [-1], "filter.ignore-txn-start-ts must be 0 or more, not -1"),
         ("filter.event-filters", {"matcher": ["a.*"]}, "unknown option 'filter.event-filters.matcher'"),
         ("filter.event-filters", [{"matcher": ["a"]}], "filter.event-filters entry 1 has the bad rule 'a'"),

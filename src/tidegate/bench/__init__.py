@@ -1,10 +1,16 @@
-"""Benchmarks: each measures, checks its own output, and gives figures."""
+"""Benchmarks: each measures, checks its own output, and gives figures.
+
+`BENCHMARKS["tables"].run(data_dir, tables.Parameters(tables=1_000))` gives the figures of one. It raises when its own
+checks fail, and then there are no figures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from tidegate.bench import (
     ddl,
@@ -24,29 +30,32 @@ from tidegate.bench.harness.figures import Figures
 
 @dataclass(frozen=True)
 class Benchmark:
+    """`parameters` is the dataclass that `run` takes; `about` says what is measured and what the figures mean."""
+
     help: str
-    run: Callable[[Path, Mapping[str, str]], Figures]
+    about: str
+    parameters: type[Any]
+    run: Callable[[Path, Any], Figures]
+
+
+def _benchmark(of: ModuleType, help: str) -> Benchmark:
+    return Benchmark(help, of.__doc__ or "", of.Parameters, of.run)
 
 
 BENCHMARKS: dict[str, Benchmark] = {
-    "throughput": Benchmark("prepared events through Tidegate and through Spark's own writer", throughput.run),
-    "encode": Benchmark("the encoders alone, against Python's csv module and orjson", encode.run),
-    "wake": Benchmark("the seeds' workload, woken at the flush and at the enqueue", wake.run),
-    "ddl": Benchmark("1,000 tables under load with and without DDL", ddl.run),
-    "hot-table": Benchmark("one table with transactions of 20,000 deletes, in both orderings", hot_table.run),
-    "recovery": Benchmark(
-        "a changefeed killed at named points and at random moments, and what a reader sees", recovery.run
+    "throughput": _benchmark(throughput, "prepared events through Tidegate and through Spark's own writer"),
+    "encode": _benchmark(encode, "the encoders alone, against Python's csv module and orjson"),
+    "wake": _benchmark(wake, "the seeds' workload, woken at the flush and at the enqueue"),
+    "ddl": _benchmark(ddl, "1,000 tables under load with and without DDL"),
+    "hot-table": _benchmark(hot_table, "one table with transactions of 20,000 deletes, in both orderings"),
+    "recovery": _benchmark(
+        recovery, "a changefeed killed at named points and at random moments, and what a reader sees"
     ),
-    "slow-store": Benchmark("1,000 tables on a store that answers late, and one that hangs", slow_store.run),
-    "neighbours": Benchmark(
-        "1,000 tables beside one with a giant transaction, and one whose rows are slow to encode", neighbours.run
+    "slow-store": _benchmark(slow_store, "1,000 tables on a store that answers late, and one that hangs"),
+    "neighbours": _benchmark(
+        neighbours, "1,000 tables beside one with a giant transaction, and one whose rows are slow to encode"
     ),
-    "idle": Benchmark("the same active tables beside ever more idle ones", idle.run),
-    "soak": Benchmark("minutes of tables that come and go: does memory stay", soak.run),
-    "tables": Benchmark("very many tables with a few rows each, in two sweeps", tables.run),
+    "idle": _benchmark(idle, "the same active tables beside ever more idle ones"),
+    "soak": _benchmark(soak, "minutes of tables that come and go: does memory stay"),
+    "tables": _benchmark(tables, "very many tables with a few rows each, in two sweeps"),
 }
-
-
-def run_bench(name: str, data_dir: Path, parameters: Mapping[str, str]) -> Figures:
-    """The figures of one benchmark; raises when its own checks fail, and then there are none."""
-    return BENCHMARKS[name].run(data_dir, parameters)

@@ -14,7 +14,6 @@ landing. What landed is compared with a replay after each run, DDL included.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.bench.harness.feed import Ended, Feed, say, session
-from tidegate.bench.harness.figures import Figures, percentile, read_parameters
+from tidegate.bench.harness.figures import Figures, percentile
+from tidegate.bench.harness.parameters import byte_rate, byte_size, count, duration, number
 from tidegate.control.barrier import Key
 from tidegate.control.blocking import Ddl
 from tidegate.control.ledger import Ledger
@@ -43,17 +43,15 @@ _SCHEMA_ID = 100
 
 @dataclass(frozen=True)
 class Parameters:
-    """`seconds` is the time that the rows are made for at `rate`; `single` and `database` are how often DDLs come."""
-
-    tables: int = 1_000
-    seconds: float = 30.0
-    rate: str = "32MiB"
-    single: str = "100ms"
-    database: str = "10s"
-    flush_interval: str = "2s"
-    file_size: str = "4MiB"
-    known: int = 1_000_000
-    active: int = 1_000
+    tables: int = count(1_000, "tables under load")
+    seconds: float = number(30.0, "the rows are made for so many seconds at the rate")
+    rate: str = byte_rate("32MiB", "bytes per second of all tables together")
+    single: str = duration("100ms", "how often a DDL of one table comes")
+    database: str = duration("10s", "how often a DDL of the whole database comes")
+    flush_interval: str = duration("2s", "flush-interval of the changefeed")
+    file_size: str = byte_size("4MiB", "file-size of the changefeed")
+    known: int = count(1_000_000, "tables that the ledger knows when one DDL over all is timed")
+    active: int = count(1_000, "of these, tables with changes that have to land first")
 
     def workload(self, with_ddl: bool) -> str:
         row_bytes = 220
@@ -111,8 +109,7 @@ class Watch:
         return longest
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     with session():
         say("warming up")
         _feed(data_dir, wanted, "warm-up", with_ddl=False).run(4.0)
@@ -141,7 +138,7 @@ def _measured(data_dir: Path, wanted: Parameters, with_ddl: bool) -> tuple[Ended
     say(f"{name}: {ended.landed_mib_s:.1f} MiB/s, {len(ended.drains_s)} DDLs; checking what landed")
     report = feed.check()
     if report.bytes != ended.landed_bytes:
-        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} stand on the sink")
+        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} are on the sink")
     if with_ddl and not ended.drains_s:
         raise TidegateError("no DDL came through in this run: give it more seconds")
     feed.remove()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv as csv_module
 import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.bench.harness.feed import say
-from tidegate.bench.harness.figures import Figures, mib_s, read_parameters
+from tidegate.bench.harness.figures import Figures, mib_s
+from tidegate.bench.harness.parameters import count
 from tidegate.errors import TidegateError, UsageError
 from tidegate.events import EVENTS, INSERT, ROW_KINDS
 from tidegate.format.encode import protocol
@@ -47,11 +48,9 @@ MIXED = declared_layout(
 
 @dataclass(frozen=True)
 class Parameters:
-    """`rows` of each table, handed over in batches of `batch`; the best of `repeats` runs counts."""
-
-    rows: int = 100_000
-    batch: int = 10_000
-    repeats: int = 7
+    rows: int = count(100_000, "rows of each of the two tables")
+    batch: int = count(10_000, "rows that are encoded together")
+    repeats: int = count(7, "runs of each side; the best one counts")
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,7 @@ class Input:
     batches: list[pa.RecordBatch]
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     say(f"making {wanted.rows} rows of each table")
     plain, mixed = sysbench_rows(wanted), mixed_rows(wanted)
     csv, json = CsvOptions(), CanalOptions()

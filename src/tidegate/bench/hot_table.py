@@ -6,27 +6,23 @@ order is restored from the sequence. The share of the cores is processor time of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
 from tidegate.bench.harness.feed import Ended, Feed, say, session
-from tidegate.bench.harness.figures import Figures, read_parameters
+from tidegate.bench.harness.figures import Figures
 from tidegate.bench.harness.memory import cores
+from tidegate.bench.harness.parameters import byte_size, count
 from tidegate.errors import TidegateError
-
-_WARM_TRANSACTIONS = 20
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """`transactions` deletes of `txn_rows` rows each, about 4.4 MiB of CSV a transaction."""
-
-    txn_rows: int = 20_000
-    transactions: int = 250
-    file_size: str = "64MiB"
-    warm_transactions: int = _WARM_TRANSACTIONS
+    txn_rows: int = count(20_000, "rows that one transaction deletes, about 4.4 MiB of CSV with 20,000")
+    transactions: int = count(250, "transactions of each ordering")
+    file_size: str = byte_size("64MiB", "file-size of the changefeed")
+    warm_transactions: int = count(20, "transactions of the warm-up, in each ordering")
 
     @property
     def events(self) -> int:
@@ -37,8 +33,7 @@ class Parameters:
         return f"workload://sysbench?{urlencode(query, safe=':')}"
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     with session():
         say("warming up")
         few = replace(wanted, transactions=min(wanted.transactions, wanted.warm_transactions))
@@ -78,4 +73,4 @@ def _measured(data_dir: Path, wanted: Parameters, ordering: str) -> Ended:
 
 def check_deletes(found: int, wanted: int) -> None:
     if found != wanted:
-        raise TidegateError(f"{found} rows stand on the sink after {wanted} deletes, so the speed means nothing")
+        raise TidegateError(f"{found} rows are on the sink after {wanted} deletes, so the speed means nothing")

@@ -1,8 +1,8 @@
 """`idle`: the same active tables beside ever more tables that are known and idle.
 
-The known tables come from a journal that is written as a changefeed would have written it; nothing of them stands on
-the sink but that. Then a changefeed starts over it and reads a paced workload of the active tables, which are the first
-ones of the known. One size after the other in one JVM, the smallest first.
+The known tables come from a journal that is written as a changefeed would have written it. They have nothing else on
+the sink. Then a changefeed starts on it and reads a paced workload of the active tables, which are the first ones of
+the known. The sizes run one after the other in one JVM, the smallest first.
 
     batch_ms_ratio_1m_to_10k    median time from a micro-batch's start to its wake, the most known against the fewest
     bytes_per_idle_table        growth of the driver's memory (PSS) from the fewest to the most, by table
@@ -17,7 +17,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.bench.harness.feed import Feed, say, session
-from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.figures import MIB, Figures, percentile
 from tidegate.bench.harness.memory import pss_bytes
+from tidegate.bench.harness.parameters import byte_rate, count, duration, number, text
 from tidegate.config.settings import Settings, shape
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
@@ -46,13 +46,11 @@ _MEMORY_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Parameters:
-    """`known` are sizes, the smallest first; each runs for `seconds`."""
-
-    active: int = 1_000
-    known: str = "10000,100000,1000000"
-    seconds: float = 30.0
-    rate: str = "4MiB"
-    flush_interval: str = "5s"
+    active: int = count(1_000, "tables that get changes; the others are idle")
+    known: str = text("10000,100000,1000000", "numbers of known tables, the smallest first")
+    seconds: float = number(30.0, "seconds that each number of known tables is read for")
+    rate: str = byte_rate("4MiB", "bytes per second of the active tables together")
+    flush_interval: str = duration("5s", "flush-interval of the changefeed")
 
     @property
     def sizes(self) -> list[int]:
@@ -98,8 +96,7 @@ class Size:
     start_s: float
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     sizes = wanted.sizes
     with session():
         say("warming up")
@@ -121,12 +118,12 @@ def figures(sizes: list[Size]) -> Figures:
     return found | {f"start_s_{short(few.known)}": few.start_s}
 
 
-def short(count: int) -> str:
+def short(tables: int) -> str:
     """`10k`, `1m`, and `1500` as it is."""
-    for unit, text in ((1_000_000, "m"), (1_000, "k")):
-        if count and count % unit == 0:
-            return f"{count // unit}{text}"
-    return str(count)
+    for unit, letter in ((1_000_000, "m"), (1_000, "k")):
+        if tables and tables % unit == 0:
+            return f"{tables // unit}{letter}"
+    return str(tables)
 
 
 def _measured(data_dir: Path, wanted: Parameters, known: int) -> Size:
@@ -136,7 +133,7 @@ def _measured(data_dir: Path, wanted: Parameters, known: int) -> Size:
     feed.clear()
     sink.mkdir(parents=True)
     words = json.dumps([str(sink), str(home / "spool"), known])
-    # In a process of its own: what it takes is not the changefeed's.
+    # In a process of its own, because its memory must not count as the changefeed's.
     subprocess.run([sys.executable, "-c", f"from {__name__} import main; main()", words], check=True)
     watch.started = time.monotonic()
     ended = feed.go_on(wanted.seconds, watch)

@@ -25,7 +25,8 @@ from urllib.parse import urlencode
 
 from tidegate.bench.harness.ages import Ages, Names
 from tidegate.bench.harness.feed import Feed, say, session
-from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.figures import MIB, Figures, percentile
+from tidegate.bench.harness.parameters import byte_rate, byte_size, count, duration, number
 from tidegate.bench.throughput import count_lines
 from tidegate.config.settings import duration_s
 from tidegate.control.rounds import Round
@@ -41,23 +42,18 @@ _WARM_BATCHES = 3
 
 @dataclass(frozen=True)
 class Parameters:
-    """Each run reads for `seconds`, or until a transaction of the neighbour has landed.
-
-    The spool's size decides how large a micro-batch may be: a fifth of it.
-    """
-
-    tables: int = 1_000
-    rate: str = "4MiB"
-    warm_seconds: float = 3.0
-    seconds: float = 12.0
-    giant_rows: int = 600_000
-    giant_every: str = "4s"
-    slow_rows: int = 1_000
-    slow_every: str = "100ms"
-    slow_columns: int = 100
-    flush_interval: str = "5s"
-    file_size: str = "4MiB"
-    spool_size: str = "128MiB"
+    tables: int = count(1_000, "ordinary tables")
+    rate: str = byte_rate("4MiB", "bytes per second of the ordinary tables together")
+    warm_seconds: float = number(3.0, "seconds of changes for the warm-up")
+    seconds: float = number(12.0, "seconds that each run reads, or longer until a whole transaction has landed")
+    giant_rows: int = count(600_000, "rows of a transaction of the giant neighbour")
+    giant_every: str = duration("4s", "how often the giant neighbour commits")
+    slow_rows: int = count(1_000, "rows of a transaction of the slow neighbour")
+    slow_every: str = duration("100ms", "how often the slow neighbour commits")
+    slow_columns: int = count(100, "DOUBLE columns of the slow neighbour, whose text takes long to make")
+    flush_interval: str = duration("5s", "flush-interval of the changefeed")
+    file_size: str = byte_size("4MiB", "file-size of the changefeed")
+    spool_size: str = byte_size("128MiB", "spool.max-bytes of the changefeed; a micro-batch may be a fifth of it")
 
     def workload(self, **more: str | int) -> str:
         query = {"tables": self.tables, "rows": 1_000, "batch": "4KiB", "prepare": "false", "seed": 1}
@@ -116,8 +112,7 @@ class Seen:
     neighbour_bytes: int = 0
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     home = data_dir.resolve()
     check_giant(wanted, limit_bytes(_feed(home, wanted, "giant", "").settings.spool_max_bytes))
     with session():
@@ -168,7 +163,7 @@ def _measured(home: Path, wanted: Parameters, name: str, neighbour: str = "") ->
     say(f"{name}: {len(watch.lags_s)} files of ordinary tables, {landed / MIB:.0f} MiB of the neighbour; checking them")
     report = feed.check()
     if report.bytes != ended.landed_bytes:
-        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} stand on the sink")
+        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} are on the sink")
     feed.remove()
     return Seen(watch.lags_s, ended.wakes_s[_WARM_BATCHES:] or ended.wakes_s, landed)
 

@@ -14,7 +14,7 @@ the index looks at the sink (`sightings`). At the end the changefeed stops in or
     verify_faults          1 if `verify` finds a difference at the end
     points_missed          kills whose point did not come in time: the driver was killed there and then
 
-If anything is wrong, the sink as it stood at that moment is kept.
+If anything is wrong, a copy of the sink at that moment is kept.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
 from tidegate.bench.harness.crash import HOLDING, POINTS, WORKER, Run
 from tidegate.bench.harness.feed import say
-from tidegate.bench.harness.figures import Figures, percentile, read_parameters
+from tidegate.bench.harness.figures import Figures, percentile
+from tidegate.bench.harness.parameters import byte_rate, byte_size, count, number, text
 from tidegate.bench.harness.sightings import Sightings, Tally
 from tidegate.bench.harness.victim import TooLong, Victim
 from tidegate.errors import BadSetting, VerifyError
@@ -54,16 +55,14 @@ _OPTIONS = {"flush-interval": "500ms", "file-size": "256KiB", "csv.include-commi
 
 @dataclass(frozen=True)
 class Parameters:
-    """`points` chooses among the named ones and `random`; `seconds` is how long the last run goes on."""
-
-    kills: int = 50
-    tables: int = 12
-    rate: str = "1MiB"
-    batch: str = "8KiB"
-    ddl: str = "every:400ms;every:4s,kinds=alter-database|create-view|drop-view"
-    seed: int = 1
-    points: str = "all"
-    seconds: float = 4.0
+    kills: int = count(50, "processes that are killed")
+    tables: int = count(12, "tables of the workload")
+    rate: str = byte_rate("1MiB", "bytes per second of all tables together")
+    batch: str = byte_size("8KiB", "bytes of one table in one step of the workload")
+    ddl: str = text("every:400ms;every:4s,kinds=alter-database|create-view|drop-view", "DDLs of the workload")
+    seed: int = count(1, "seed of the workload and of the random moments")
+    points: str = text("all", "named points and `random`, with commas between them; an unknown one lists the known")
+    seconds: float = number(4.0, "seconds that the last run, which is not killed, goes on")
 
     def workload(self) -> str:
         query = {"tables": self.tables, "rows": 1_000, "rate": self.rate, "batch": self.batch, "seed": self.seed}
@@ -230,7 +229,7 @@ class Harness:
             self._keep()
 
     def _keep(self) -> None:
-        """The sink as it stands now; the first time something is wrong tells most."""
+        """A copy of the sink as it is now. Only the first fault is kept: later ones may follow from it."""
         if self.kept is None:
             self.kept = self.home / f"found-after-{self.kills}-kills"
             shutil.copytree(self.home / "sink", self.kept)
@@ -256,8 +255,7 @@ class Harness:
         }
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     names, chance = wanted.chosen, random.Random(wanted.seed)
     data_dir.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="recovery-", dir=data_dir.resolve()))  # what an earlier one kept stays
@@ -270,7 +268,7 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
                 break
         found = harness.figures(harness.finish())
     except BaseException:
-        say(f"what stands there is kept: {home}")
+        say(f"what was written is kept: {home}")
         raise
     say("killed at: " + ", ".join(f"{name} {times}" for name, times in sorted(harness.hit.items())))
     if harness.kept is None:

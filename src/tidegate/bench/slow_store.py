@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -30,8 +30,9 @@ from pyspark.sql import SparkSession
 
 from tidegate.bench.harness.ages import Ages
 from tidegate.bench.harness.feed import Ended, Feed, say, session
-from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.figures import MIB, Figures, percentile
 from tidegate.bench.harness.memory import MemorySampler, tree_bytes
+from tidegate.bench.harness.parameters import byte_rate, byte_size, count, duration, number
 from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
 from tidegate.executor.directory import MEMORY_TIER_BYTES
@@ -50,16 +51,14 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Parameters:
-    """`size` is what `fast` and `slow` land; `hanging` reads for `seconds` at `rate`."""
-
-    put_latency: str = "100ms"
-    tables: int = 1_000
-    size: str = "512MiB"
-    seconds: float = 25.0
-    rate: str = "8MiB"
-    flush_interval: str = "5s"
-    file_size: str = "16MiB"
-    spool_size: str = "512MiB"
+    put_latency: str = duration("100ms", "each request to the slow store takes this much longer")
+    tables: int = count(1_000, "tables of the workload")
+    size: str = byte_size("512MiB", "bytes that the runs `fast` and `slow` land")
+    seconds: float = number(25.0, "seconds that the run `hanging` reads")
+    rate: str = byte_rate("8MiB", "bytes per second of the run `hanging`")
+    flush_interval: str = duration("5s", "flush-interval of the changefeed")
+    file_size: str = byte_size("16MiB", "file-size of the changefeed")
+    spool_size: str = byte_size("512MiB", "spool.max-bytes of the changefeed")
 
     def workload(self, **more: Any) -> str:
         query = {"tables": self.tables, "rows": 1_000, "batch": "4KiB", "prepare": "false", "seed": 1, **more}
@@ -74,12 +73,13 @@ class Parameters:
 class SlowStores:
     """Opens `file://` stores that take `latency_s` more for every request; a value that goes to the workers.
 
-    Data files of `hanging` tables wait as long as the file `while_exists` stands.
+    Data files of `hanging` tables wait as long as the file `while_exists` exists.
     """
 
     latency_s: float
     hanging: str = ""
     while_exists: str = ""
+    sleep: Callable[[float], object] = time.sleep
 
     def __call__(self, sink_uri: str, access: Access = NO_ACCESS) -> Store:
         return cast(Store, _SlowStore(Path(unquote(urlsplit(sink_uri).path)), self))
@@ -100,9 +100,9 @@ class _SlowStore:
         ask, stores = getattr(self._plain, name), self._stores
 
         def later(*arguments: Any) -> Any:
-            time.sleep(stores.latency_s)
+            stores.sleep(stores.latency_s)
             while name == "create" and stores.hanging and f"/{stores.hanging}/" in arguments[0] and _hangs(stores):
-                time.sleep(_POLL_S)
+                stores.sleep(_POLL_S)
             return ask(*arguments)
 
         return later
@@ -131,8 +131,7 @@ class HangingAges(Ages):
         return not self.hang.exists()
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     home = data_dir.resolve()
     slow_store = SlowStores(duration_s(wanted.put_latency))
     with session() as spark:
@@ -217,7 +216,7 @@ def check_hang(ages: Ages, wanted: Parameters) -> None:
 def _check(feed: Feed, ended: Ended) -> None:
     report = feed.check()
     if report.bytes != ended.landed_bytes:
-        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} stand on the sink")
+        raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but {report.bytes} are on the sink")
     feed.remove()
 
 

@@ -12,7 +12,7 @@ straight line through what was seen after the first third. What landed is compar
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -20,8 +20,9 @@ from urllib.parse import urlencode
 import numpy as np
 
 from tidegate.bench.harness.feed import Feed, say, session
-from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.figures import MIB, Figures, percentile
 from tidegate.bench.harness.memory import MemorySampler
+from tidegate.bench.harness.parameters import byte_rate, count, duration, number
 from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
 from tidegate.spark.handle import Handle
@@ -33,11 +34,11 @@ _MEMORY_EVERY_S = 2.0
 
 @dataclass(frozen=True)
 class Parameters:
-    minutes: float = 10.0
-    tables: int = 500
-    rate: str = "2MiB"
-    ddl: str = "1s"
-    flush_interval: str = "2s"
+    minutes: float = number(10.0, "minutes of changes")
+    tables: int = count(500, "tables at the start")
+    rate: str = byte_rate("2MiB", "bytes per second of all tables together")
+    ddl: str = duration("1s", "how often a DDL creates, drops or truncates a table")
+    flush_interval: str = duration("2s", "flush-interval of the changefeed")
 
     def workload(self) -> str:
         query = {"tables": self.tables, "rows": 1_000, "batch": "2KiB", "prepare": "false", "rate": self.rate}
@@ -72,8 +73,7 @@ class Landings:
         return True
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     home = data_dir.resolve()
     feed = Feed(wanted.workload(), home / "soak", home / "spool", {"flush-interval": wanted.flush_interval})
     landings = Landings(3 * duration_s(wanted.flush_interval))
@@ -83,7 +83,9 @@ def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
             ended = feed.run(60 * wanted.minutes, landings)
         say(f"{ended.landed_rows} rows, {len(ended.drains_s)} DDLs; checking what landed")
         if feed.check().bytes != ended.landed_bytes:
-            raise TidegateError(f"{ended.landed_bytes} bytes were counted as landed but others stand on the sink")
+            raise TidegateError(
+                f"{ended.landed_bytes} bytes were counted as landed but another number of bytes is on the sink"
+            )
         feed.remove()
     slope, of_jvm = slope_per_min(memory.seen) / MIB, slope_per_min(memory.seen_jvm) / MIB
     return {

@@ -27,7 +27,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,12 @@ import numpy as np
 from tidegate.bench.harness.ages import after_each_round
 from tidegate.bench.harness.disk import mounted_image
 from tidegate.bench.harness.feed import Ended, Feed, say, session
-from tidegate.bench.harness.figures import MIB, Figures, percentile, read_parameters
+from tidegate.bench.harness.figures import MIB, Figures, percentile
 from tidegate.bench.harness.memory import MemorySampler
+from tidegate.bench.harness.parameters import count, duration, one_of
 from tidegate.bench.slow_store import SlowStores
 from tidegate.config.settings import duration_s
-from tidegate.errors import BadSetting, TidegateError
+from tidegate.errors import TidegateError
 from tidegate.executor.land import LANES_PER_WORKER
 from tidegate.format.tables import schema_file_text
 from tidegate.sources.workload.sysbench import LAYOUT, SCHEMA_NAME
@@ -59,13 +60,11 @@ _MEMORY_EVERY_S = 5.0  # a look at all processes takes a tenth of a second
 
 @dataclass(frozen=True)
 class Parameters:
-    """`image` true: on a file system made for this run, which needs root. Requests take `put_latency` longer."""
-
-    tables: int = 100_000
-    bare_tables: int = 100_000
-    flush_interval: str = "5s"
-    image: str = "false"
-    put_latency: str = ""
+    tables: int = count(100_000, "tables that land; each gets two rows in each of two sweeps")
+    bare_tables: int = count(100_000, "tables of the bare loop, at most")
+    flush_interval: str = duration("5s", "flush-interval of the changefeed")
+    image: str = one_of("false", "land on a file system made for this run, which needs root", ("true", "false"))
+    put_latency: str = duration("", "each request to the store takes this much longer")
 
     @property
     def latency_s(self) -> float:
@@ -110,8 +109,7 @@ class Ages:
         return self.handle.metrics.value("store_requests_total", op="land")
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     few = min(wanted.bare_tables, wanted.tables)
     bare_s = [_bare(data_dir, wanted, few)]
     with _place(data_dir.resolve() / "tables", wanted, wanted.tables) as place, session():
@@ -174,8 +172,6 @@ def sweep_s(tables: int, requests: float, latency_s: float, at_once: int) -> flo
 @contextlib.contextmanager
 def _place(place: Path, wanted: Parameters, tables: int) -> Iterator[Path]:
     """A new directory where tables land, with a file system of its own if so wanted; gone afterwards."""
-    if wanted.image not in ("true", "false"):
-        raise BadSetting(f"--image is true or false, not {wanted.image!r}")
     if wanted.image == "true":
         with mounted_image(place, tables * _TABLE_BYTES + _SPARE_BYTES, tables * _TABLE_INODES):
             yield place
@@ -204,7 +200,7 @@ def check(feed: Feed, tables: int) -> None:
     """Every table has two data files, an index that names the second, and the rows of a replay."""
     report = feed.check()
     if (report.tables, report.files, report.rows) != (tables, 2 * tables, 2 * _SWEEP_ROWS * tables):
-        raise TidegateError(f"{tables} tables were to land in two files each, but {report} stands there")
+        raise TidegateError(f"{tables} tables were to land in two files each, but the sink has {report}")
 
 
 def _bare(data_dir: Path, wanted: Parameters, tables: int) -> float:

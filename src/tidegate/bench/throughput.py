@@ -13,7 +13,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -23,8 +23,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tidegate.bench.harness.feed import Ended, Feed, say, session
-from tidegate.bench.harness.figures import MIB, Figures, mib_s, percentile, read_parameters
+from tidegate.bench.harness.figures import MIB, Figures, mib_s, percentile
 from tidegate.bench.harness.memory import CpuMeter, MemorySampler, cores
+from tidegate.bench.harness.parameters import byte_size, count, duration, one_of
 from tidegate.config.settings import size_bytes
 from tidegate.errors import TidegateError
 from tidegate.events import DELETE, INSERT, LAYOUT, ROW_KINDS, UPDATE
@@ -40,18 +41,15 @@ _SQL_TYPES = {"int": 4, "char": 1}  # of the workload's columns
 
 @dataclass(frozen=True)
 class Parameters:
-    """`events` changes in all: `rows` inserts a table, the rest updates; about 222 bytes of CSV each.
+    """The flush interval is longer than ten tables need to fill a file on a slow machine: size must cut the files."""
 
-    The flush interval is longer than ten tables need to fill a file on a slow machine, so that files are cut by size.
-    """
-
-    tables: int = 10
-    events: int = 7_200_000
-    rows: int = 360_000
-    pairs: int = 3
-    file_size: str = "64MiB"
-    flush_interval: str = "30s"
-    protocol: str = "csv"
+    tables: int = count(10, "tables of the input")
+    events: int = count(7_200_000, "changes in all, about 222 bytes of CSV each")
+    rows: int = count(360_000, "inserts of each table; the rest are updates")
+    pairs: int = count(3, "runs of each side, in turns")
+    file_size: str = byte_size("64MiB", "file-size of the changefeed")
+    flush_interval: str = duration("30s", "flush-interval of the changefeed")
+    protocol: str = one_of("csv", "what both sides write", ("csv", "canal-json"))
 
     def workload(self) -> str:
         query = {"tables": self.tables, "events": self.events, "rows": self.rows, "seed": 1}
@@ -80,8 +78,7 @@ class Pair:
         return mib_s(self.tidegate.landed_bytes, self.native.seconds)
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     events = prepare(data_dir, wanted)
     with session() as spark:
         say("warming up: the whole input through both sides, and a look at the memory of Tidegate's")

@@ -20,7 +20,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from tidegate.bench.harness.feed import Feed, say, session
-from tidegate.bench.harness.figures import MIB, Figures, mib_s, percentile, read_parameters
+from tidegate.bench.harness.figures import MIB, Figures, mib_s, percentile
+from tidegate.bench.harness.parameters import byte_size, count, duration, number
 from tidegate.config.settings import duration_s
 from tidegate.errors import TidegateError
 from tidegate.sources.source import byte_count
@@ -31,21 +32,19 @@ _WITHIN = 0.2  # `flush` must be as near as this to what its rule says
 
 @dataclass(frozen=True)
 class Parameters:
-    """Seconds are times of reading, from the first wake of each phase."""
-
-    tables: int = 10
-    rows: int = 1_000_000
-    batch: str = "2.2MiB"
-    file_size: str = "64MiB"
-    flush_interval: str = "5s"
-    tuned_file_size: str = "2MiB"
-    tuned_flush_interval: str = "500ms"
-    spool_size: str = "10GiB"
-    warm_seconds: float = 4.0
-    flush_seconds: float = 26.0
-    enqueue_seconds: float = 22.0
-    tuned_seconds: float = 10.0
-    noop_seconds: float = 12.0
+    tables: int = count(10, "tables of the workload")
+    rows: int = count(1_000_000, "rows of each table")
+    batch: str = byte_size("2.2MiB", "bytes of one table that wait for one wake")
+    file_size: str = byte_size("64MiB", "file-size of `flush`, `enqueue` and `noop`")
+    flush_interval: str = duration("5s", "flush-interval of `flush`, `enqueue` and `noop`")
+    tuned_file_size: str = byte_size("2MiB", "file-size of `tuned`")
+    tuned_flush_interval: str = duration("500ms", "flush-interval of `tuned`")
+    spool_size: str = byte_size("10GiB", "spool.max-bytes of the changefeed")
+    warm_seconds: float = number(4.0, "seconds of reading for the warm-up, from the first wake on")
+    flush_seconds: float = number(26.0, "seconds of reading in `flush`, from the first wake on")
+    enqueue_seconds: float = number(22.0, "seconds of reading in `enqueue`, from the first wake on")
+    tuned_seconds: float = number(10.0, "seconds of reading in `tuned`, from the first wake on")
+    noop_seconds: float = number(12.0, "seconds of reading in `noop`, from the first wake on")
 
     def workload(self) -> str:
         query = {"tables": self.tables, "rows": self.rows, "batch": self.batch, "seed": 1}
@@ -92,7 +91,9 @@ class Watch:
     def window(self) -> tuple[Seen, Seen]:
         grown = self._grown()
         if len(grown) < 2:
-            raise TidegateError("too little landed in this phase to tell a rate; give it more seconds (--set)")
+            raise TidegateError(
+                "too little landed in this phase to tell a rate; give it more seconds, such as --flush-seconds 60"
+            )
         return grown[0], grown[-1]
 
     def _grown(self) -> list[Seen]:
@@ -111,8 +112,7 @@ class Phase:
     wakes_ms: list[float]
 
 
-def run(data_dir: Path, given: Mapping[str, str]) -> Figures:
-    wanted = read_parameters(Parameters, given)
+def run(data_dir: Path, wanted: Parameters) -> Figures:
     tuned = {"file-size": wanted.tuned_file_size, "flush-interval": wanted.tuned_flush_interval}
     with session():
         _warm_up(data_dir, wanted)
@@ -174,9 +174,7 @@ def _phase(data_dir: Path, wanted: Parameters, name: str, seconds: float, option
 def check_landed(counted: int, found: int) -> None:
     """The rate was counted from receipts, so it is only true if these bytes are on the sink."""
     if counted != found:
-        raise TidegateError(
-            f"{counted / MIB:.1f} MiB were counted as landed but {found / MIB:.1f} MiB stand on the sink"
-        )
+        raise TidegateError(f"{counted / MIB:.1f} MiB were counted as landed but {found / MIB:.1f} MiB are on the sink")
 
 
 def _feed(data_dir: Path, wanted: Parameters, name: str, options: Mapping[str, str]) -> Feed:

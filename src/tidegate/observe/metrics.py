@@ -1,8 +1,8 @@
 """Every metric once, in one table, over an own Prometheus registry per changefeed.
 
-TiCDC's name where the meaning is the same, else the seeds' name, all under `ticdc_sink_cloud_storage_`. Every series
-carries `namespace` and `changefeed`; further labels are few and small (`LABELS`): never a table or a dispatcher, or a
-million tables would make a million series.
+A metric has TiCDC's name where the meaning is the same. All names begin with `ticdc_sink_cloud_storage_`. Every series
+carries `namespace` and `changefeed`. Further labels are few and have few values (`LABELS`). No label names a table or a
+dispatcher, because a million tables would then make a million series.
 """
 
 from __future__ import annotations
@@ -46,55 +46,73 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
 
-METRICS = (
-    # spool and wake
-    Metric("spool_memory_bytes", GAUGE, "Bytes that the spool occupies in its memory tier"),
-    Metric("spool_disk_bytes", GAUGE, "Bytes that the spool occupies in its disk tier"),
-    Metric("spool_segment_count", GAUGE, "Spool segments that exist"),
-    Metric("spool_moved_bytes_total", COUNTER, "Bytes copied together so that segments they pinned could be deleted"),
-    Metric("spool_items", GAUGE, "Items that the spool holds"),
-    Metric("rotate_total", COUNTER, "Spool segments closed because they were full"),
-    Metric("wake_calls_total", COUNTER, "Wakes given: micro-batches that returned to the upstream"),
-    Metric("wake_suppressed_total", COUNTER, "Wakes held back because the spool was above its high mark"),
-    Metric("pending_post_enqueue", GAUGE, "Wakes held back now"),
-    # flush and landing
-    Metric("flush_total", COUNTER, "Files landed, by reason", ("reason",)),
-    Metric("flush_duration_seconds", HISTOGRAM, "From a file's plan to its receipt", ("reason",), _SECONDS),
-    Metric("flush_bytes", HISTOGRAM, "Size of landed files", ("reason",), _BYTES),
-    Metric("active_tables", GAUGE, "Dispatchers with anything accepted and not yet durable"),
-    Metric("writer_input_len", GAUGE, "Items accepted and not yet planned"),
-    Metric("to_be_flushed_len", GAUGE, "Items planned and not yet given to a land job"),
-    Metric("in_flight_len", GAUGE, "Items that land jobs are working on"),
-    Metric("land_tasks_running", GAUGE, "Land tasks running, by executor", ("executor",)),
-    Metric("data_write_duration_seconds", HISTOGRAM, "Putting one data file", buckets=_SECONDS),
-    Metric("index_write_duration_seconds", HISTOGRAM, "Putting one index file", buckets=_SECONDS),
-    Metric("schema_check_duration_seconds", HISTOGRAM, "Looking for one schema file", buckets=_SECONDS),
-    Metric("schema_write_duration_seconds", HISTOGRAM, "Putting one schema file", buckets=_SECONDS),
-    Metric("store_requests_total", COUNTER, "Requests to the store, by operation", ("op",)),
-    Metric("expired_files_total", COUNTER, "Files deleted because they had expired"),
-    Metric("store_retries_total", COUNTER, "Landings and requests tried again"),
-    # progress
-    Metric("accepted_to_durable_seconds", HISTOGRAM, "From a file's oldest accepted item to durable", buckets=_SECONDS),
-    Metric("checkpoint_ts", GAUGE, "The checkpoint, its physical part in milliseconds"),
-    Metric("checkpoint_lag_seconds", GAUGE, "Wall clock less the checkpoint"),
-    Metric("resolved_ts", GAUGE, "The resolved mark, its physical part in milliseconds"),
-    Metric("resolved_lag_seconds", GAUGE, "Wall clock less the resolved mark"),
-    # DDL
-    Metric("ddl_drain_duration_seconds", HISTOGRAM, "From a DDL to all before it being durable", buckets=_SECONDS),
-    Metric("ddl_drain_wait_encode_seconds", HISTOGRAM, "... until all before it was accepted", buckets=_SECONDS),
-    Metric("ddl_drain_wait_remote_seconds", HISTOGRAM, "... from then until it was durable", buckets=_SECONDS),
-    Metric("ddl_duration_seconds", HISTOGRAM, "From a DDL's arrival to its end", buckets=_SECONDS),
-    Metric("ddl_affected_dispatchers", HISTOGRAM, "Dispatchers that a DDL drained", buckets=_ROWS),
-    Metric("ddl_total", COUNTER, "DDLs, by what became of them: written, passed, filtered, skipped", ("outcome",)),
-    Metric("ddl_unfinished", GAUGE, "DDLs that are not over"),
-    # source and micro-batches
-    Metric("source_backlog_bytes", GAUGE, "Encoded bytes that the source has and has not handed out, estimated"),
-    Metric("batch_rows", HISTOGRAM, "Rows of a micro-batch", buckets=_ROWS),
-    Metric("batch_bytes", HISTOGRAM, "Encoded bytes of a micro-batch", buckets=_BYTES),
-    Metric("batch_duration_seconds", HISTOGRAM, "From a micro-batch's start to its wake", buckets=_SECONDS),
-    Metric("filtered_rows_total", COUNTER, "Rows that the filter left out"),
-    Metric("duplicates_dropped_total", COUNTER, "Rows dropped because they were accepted or durable before"),
-)
+# By what they are about; docs/metrics.md has a section for each (`make docs` writes it).
+GROUPS: dict[str, tuple[Metric, ...]] = {
+    "Spool and wake": (
+        Metric("spool_memory_bytes", GAUGE, "Bytes that the spool occupies in its memory tier"),
+        Metric("spool_disk_bytes", GAUGE, "Bytes that the spool occupies in its disk tier"),
+        Metric("spool_segment_count", GAUGE, "Spool segments that exist"),
+        Metric(
+            "spool_moved_bytes_total", COUNTER, "Bytes copied together so that segments they pinned could be deleted"
+        ),
+        Metric("spool_items", GAUGE, "Items that the spool holds"),
+        Metric("rotate_total", COUNTER, "Spool segments closed because they were full"),
+        Metric("wake_calls_total", COUNTER, "Wakes given: micro-batches that returned to the upstream"),
+        Metric("wake_suppressed_total", COUNTER, "Wakes held back because the spool was above its high mark"),
+        Metric("pending_post_enqueue", GAUGE, "Wakes held back now"),
+    ),
+    "Flush and landing": (
+        Metric("flush_total", COUNTER, "Files landed, by reason", ("reason",)),
+        Metric("flush_duration_seconds", HISTOGRAM, "From a file's plan to its receipt", ("reason",), _SECONDS),
+        Metric("flush_bytes", HISTOGRAM, "Size of landed files", ("reason",), _BYTES),
+        Metric("active_tables", GAUGE, "Dispatchers with anything accepted and not yet durable"),
+        Metric("writer_input_len", GAUGE, "Items accepted and not yet planned"),
+        Metric("to_be_flushed_len", GAUGE, "Items planned and not yet given to a land job"),
+        Metric("in_flight_len", GAUGE, "Items that land jobs are working on"),
+        Metric("land_tasks_running", GAUGE, "Land tasks running, by executor", ("executor",)),
+        Metric("data_write_duration_seconds", HISTOGRAM, "Putting one data file", buckets=_SECONDS),
+        Metric("index_write_duration_seconds", HISTOGRAM, "Putting one index file", buckets=_SECONDS),
+        Metric("schema_check_duration_seconds", HISTOGRAM, "Looking for one schema file", buckets=_SECONDS),
+        Metric("schema_write_duration_seconds", HISTOGRAM, "Putting one schema file", buckets=_SECONDS),
+        Metric("store_requests_total", COUNTER, "Requests to the store, by operation", ("op",)),
+        Metric("expired_files_total", COUNTER, "Files deleted because they had expired"),
+        Metric("store_retries_total", COUNTER, "Landings and requests tried again"),
+    ),
+    "Progress": (
+        Metric(
+            "accepted_to_durable_seconds", HISTOGRAM, "From a file's oldest accepted item to durable", buckets=_SECONDS
+        ),
+        Metric("checkpoint_ts", GAUGE, "The checkpoint, its physical part in milliseconds"),
+        Metric("checkpoint_lag_seconds", GAUGE, "Wall clock less the checkpoint"),
+        Metric("resolved_ts", GAUGE, "The resolved mark, its physical part in milliseconds"),
+        Metric("resolved_lag_seconds", GAUGE, "Wall clock less the resolved mark"),
+    ),
+    "DDL": (
+        Metric("ddl_drain_duration_seconds", HISTOGRAM, "From a DDL to all before it being durable", buckets=_SECONDS),
+        Metric(
+            "ddl_drain_wait_encode_seconds",
+            HISTOGRAM,
+            "Of the drain: until all before the DDL was accepted",
+            buckets=_SECONDS,
+        ),
+        Metric(
+            "ddl_drain_wait_remote_seconds", HISTOGRAM, "Of the drain: from then until it was durable", buckets=_SECONDS
+        ),
+        Metric("ddl_duration_seconds", HISTOGRAM, "From a DDL's arrival to its end", buckets=_SECONDS),
+        Metric("ddl_affected_dispatchers", HISTOGRAM, "Dispatchers that a DDL drained", buckets=_ROWS),
+        Metric("ddl_total", COUNTER, "DDLs, by what became of them: written, passed, filtered, skipped", ("outcome",)),
+        Metric("ddl_unfinished", GAUGE, "DDLs that are not over"),
+    ),
+    "Source and micro-batches": (
+        Metric("source_backlog_bytes", GAUGE, "Encoded bytes that the source has and has not handed out, estimated"),
+        Metric("batch_rows", HISTOGRAM, "Rows of a micro-batch", buckets=_ROWS),
+        Metric("batch_bytes", HISTOGRAM, "Encoded bytes of a micro-batch", buckets=_BYTES),
+        Metric("batch_duration_seconds", HISTOGRAM, "From a micro-batch's start to its wake", buckets=_SECONDS),
+        Metric("filtered_rows_total", COUNTER, "Rows that the filter left out"),
+        Metric("duplicates_dropped_total", COUNTER, "Rows dropped because they were accepted or durable before"),
+    ),
+}
+METRICS = tuple(metric for group in GROUPS.values() for metric in group)
 
 
 class BulkHistogram(Histogram):
@@ -120,9 +138,7 @@ class Metrics:
         self._families = {metric.name: _family(metric, self.registry) for metric in METRICS}
         for metric in METRICS:
             if not metric.labels:
-                self._child(
-                    metric.name, metric.kind, {}
-                )  # a series that is 0 from the start can be told from no series
+                self._child(metric.name, metric.kind, {})  # so that 0 can be told from a series that does not exist
 
     def inc(self, name: str, value: float = 1, **labels: str) -> None:
         self._child(name, COUNTER, labels).inc(value)

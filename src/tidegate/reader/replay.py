@@ -2,15 +2,17 @@
 
 A reader sees the data files of a directory from 1 to the number that its index names, and no others. `survey` returns
 what a reader sees and, as faults, everything that should not be there or is missing: a gap, a stale or missing index,
-a data file beyond the index, a file that is not part of the layout, a temporary file. `TableFiles` goes through the
-files of one table by version, date and number. It reads in pieces, so that no table is in memory as a whole.
+a data file beyond the index, a file that is not part of the layout, a temporary file. Data files beyond the index that
+a start will adopt are no faults: the caller hands in what is planned, and such files count as if the index named them.
+`TableFiles` goes through the files of one table by version, date and number. It reads in pieces, so that no table is in
+memory as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import NamedTuple
 
 from tidegate.errors import StoreRefused, VerifyError
@@ -73,13 +75,22 @@ class Fault(NamedTuple):
     text: str
 
 
+# The paths of data files that a start adopts if they exist with one of these sizes.
+Planned = Mapping[str, Collection[int]]
+_NOTHING_PLANNED: Planned = {}
+
+
 @dataclass(frozen=True)
 class Standing:
-    """Everything that exists on a sink. The lanes of a table are in order; faults are sorted by path."""
+    """Everything that exists on a sink. The lanes of a table are in order; faults are sorted by path.
+
+    `unfinished` are the data files beyond an index that a start adopts; they are also part of `tables`.
+    """
 
     tables: dict[TableKey, list[Lane]]
     schema_files: dict[VersionKey, list[str]]
     faults: list[Fault]
+    unfinished: list[str] = field(default_factory=list)
 
     @property
     def files(self) -> int:
@@ -102,9 +113,10 @@ class _Found:
     indexes: set[DataKey] = field(default_factory=set)
     schema_files: dict[VersionKey, list[str]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
 
 
-def survey(store: Store, options: PathOptions) -> Standing:
+def survey(store: Store, options: PathOptions, planned: Planned = _NOTHING_PLANNED) -> Standing:
     """Lists the sink once and reads every index file."""
     found = _Found()
     for path, size in store.list(""):
@@ -114,13 +126,17 @@ def survey(store: Store, options: PathOptions) -> Standing:
     tables: dict[TableKey, list[Lane]] = {}
     for key in sorted(found.data, key=lambda key: (key.version, key.date)):
         named, faults = _indexed(key, max(found.data[key]), store, options) if key in found.indexes else (0, [])
+        if not faults:
+            adopted = _adopted(key, found.data[key], named, options, planned) if planned else []
+            found.unfinished.extend(adopted)
+            named += len(adopted)
         found.faults.extend(faults or _file_faults(key, found.data[key], named, options))
         if lane := _lane(key, found.data[key], named):
             tables.setdefault(table_key(key), []).append(lane)
     for key in found.indexes - found.data.keys():
         path = index_path(key, options)
         found.faults.append(Fault(path, f"{table_key(key)}: {path} has no data file in its directory"))
-    return Standing(tables, found.schema_files, sorted(found.faults))
+    return Standing(tables, found.schema_files, sorted(found.faults), sorted(found.unfinished))
 
 
 def _sort_in(path: str, size: int, options: PathOptions, found: _Found) -> None:
@@ -152,6 +168,14 @@ def _indexed(key: DataKey, last: int, store: Store, options: PathOptions) -> tup
     if number and text == index_text(key, number, options).encode():
         return number, []
     return 0, [Fault(path, f"{table_key(key)}: {path} says {text[:80]!r}, which does not name data file {last}")]
+
+
+def _adopted(key: DataKey, sizes: dict[int, int], named: int, options: PathOptions, planned: Planned) -> list[str]:
+    """The data files right behind the one that the index names, as long as they are planned with their size."""
+    numbers = takewhile(
+        lambda number: sizes.get(number) in planned.get(data_path(key, number, options), ()), count(named + 1)
+    )
+    return [data_path(key, number, options) for number in numbers]
 
 
 def _file_faults(key: DataKey, sizes: dict[int, int], named: int, options: PathOptions) -> Iterator[Fault]:

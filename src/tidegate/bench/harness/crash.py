@@ -1,12 +1,12 @@
 """A changefeed that is killed at a chosen point: the points, a store that kills there, and the process that runs it.
 
 A point is a call on the store: the n-th one of its operations on a path that matches, before or after it is done. The
-store of every process counts these calls together, in files of a `control` directory, and the one that reaches the
-number kills: the driver, and then itself so that it does nothing more, or itself alone if a worker is to die. Points
-where a worker ingests are no calls on the store: there the opening of a spool file kills.
+stores of all processes count these calls together, in files of a `control` directory. The process that reaches the
+number kills the driver, and then itself so that it does nothing more. If the point is about a worker, it kills itself
+alone. The points in which a worker ingests are no calls on the store: there the opening of a spool file kills.
 
-The process (`command`) runs one changefeed until it is killed, or until `<control>/stop` stands. What it notices it
-writes to `<control>/said`, a JSON line each.
+The process (`command`) runs one changefeed until it is killed, or until the file `<control>/stop` exists. What it
+notices it writes to `<control>/said`, one JSON line each.
 """
 
 from __future__ import annotations

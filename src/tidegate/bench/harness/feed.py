@@ -89,7 +89,7 @@ class Feed:
 
     @property
     def ram_tier(self) -> str:
-        """Where its spool stands in RAM; what a killed changefeed left there is not ours."""
+        """Where the RAM tier of its spool is; what a killed changefeed left beside it is not ours."""
         return RAM_TIERS.replace("*", f"{self.settings.changefeed_id}-*")
 
     def run(self, seconds: float | None = None, watch: Watch | None = None) -> Ended:
@@ -101,7 +101,7 @@ class Feed:
         return self.go_on(seconds, watch)
 
     def go_on(self, seconds: float | None = None, watch: Watch | None = None) -> Ended:
-        """Like `run`, over what stands on the sink already."""
+        """Like `run`, on a sink that may have files already."""
         cpu, started = CpuMeter(), time.monotonic()
         handle = start_source(self.source, self.settings, store_opener=self.store_opener)
         try:
@@ -124,7 +124,7 @@ class Feed:
             shutil.rmtree(self.sink, ignore_errors=True)
 
     def check(self) -> Report:
-        """Compare what stands on the sink with a replay of the source; VerifyError names what is wrong."""
+        """Compare the sink with a replay of the source; VerifyError names what is wrong."""
         settings = self.settings
         return verify(
             self.source,
@@ -135,7 +135,7 @@ class Feed:
 
 
 def _attend(handle: Handle, seconds: float | None, watch: Watch | None) -> None:
-    """Until the changefeed has ended. One that stands still is given up: a benchmark must not hang."""
+    """Wait until the changefeed has ended. One that makes no progress is given up: a benchmark must not hang."""
     moved, seen, until = time.monotonic(), (0, 0), None
     while not handle.await_termination(_POLL_S):
         totals, now = handle.changefeed.totals, time.monotonic()

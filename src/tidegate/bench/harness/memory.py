@@ -1,7 +1,7 @@
-"""What a benchmark costs: memory and processor time of this process and all below it, from /proc.
+"""What a benchmark costs: memory and processor time of this process and of all processes below it.
 
-Memory is PSS (a page shared by n processes counts 1/n in each), because a sum of RSS counts shared pages several times;
-the spool's RAM tier belongs to no process and is added. Processes that end while they are being read count as nothing.
+Memory is PSS: a page that n processes share counts 1/n in each. A sum of RSS would count shared pages several times.
+The spool's RAM tier belongs to no process and is added. A process that ends while it is looked at counts as nothing.
 """
 
 from __future__ import annotations
@@ -10,34 +10,32 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 RAM_TIERS = "/dev/shm/tidegate-*"
 _EVERY_S = 0.5
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_gone = contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied)
 
 
-def process_tree(root: int) -> list[int]:
-    """`root` and all processes below it."""
-    children: dict[int, list[int]] = {}
-    for pid in _pids():
-        if (stat := _stat(pid)) is not None:
-            children.setdefault(int(stat[1]), []).append(pid)
-    found = [root]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
+def process_tree(root: int) -> list[psutil.Process]:
+    """The process `root` and all processes below it."""
+    with _gone:
+        process = psutil.Process(root)
+        return [process, *process.children(recursive=True)]
+    return []
 
 
 def cpu_seconds(root: int) -> float:
     """Processor time that the tree has used so far, including that of processes that have ended within it."""
-    ticks = 0
-    for pid in process_tree(root):
-        if (stat := _stat(pid)) is not None:
-            ticks += sum(int(field) for field in stat[11:15])  # utime, stime, and both of children waited for
-    return ticks / _TICKS_PER_S
+    seconds = 0.0
+    for process in process_tree(root):
+        with _gone:
+            used = process.cpu_times()
+            seconds += used.user + used.system + used.children_user + used.children_system
+    return seconds
 
 
 def tree_bytes(root: int) -> int:
@@ -48,14 +46,23 @@ def tree_bytes(root: int) -> int:
 def bytes_by_command(root: int) -> dict[str, int]:
     """`{"java": 1_500_000_000, "python": 700_000_000}`: the PSS of the tree by what its processes run."""
     found: dict[str, int] = {}
-    for pid in process_tree(root):
-        command = _text(f"/proc/{pid}/comm").strip()
-        found[command] = found.get(command, 0) + pss_bytes(pid)
+    for process in process_tree(root):
+        with _gone:
+            command, size = process.name(), process.memory_full_info().pss
+            found[command] = found.get(command, 0) + size
     return found
 
 
+def pss_bytes(pid: int) -> int:
+    """Of this process alone."""
+    with _gone:
+        size: int = psutil.Process(pid).memory_full_info().pss
+        return size
+    return 0
+
+
 def ram_tier_bytes(pattern: str = RAM_TIERS) -> int:
-    """What stands in the RAM-backed spool directories."""
+    """The size of the files in the RAM-backed spool directories."""
     anchor, _, rest = pattern.rpartition("/")
     return sum(_file_bytes(path) for place in Path(anchor).glob(rest) for path in place.glob("*"))
 
@@ -113,31 +120,6 @@ class CpuMeter:
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def _pids() -> Iterator[int]:
-    return (int(name) for name in os.listdir("/proc") if name.isdigit())
-
-
-def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the state on; the name before them may hold spaces and brackets."""
-    text = _text(f"/proc/{pid}/stat")
-    return text.rpartition(")")[2].split() if text else None
-
-
-def pss_bytes(pid: int) -> int:
-    """Of this process alone."""
-    for line in _text(f"/proc/{pid}/smaps_rollup").splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) << 10
-    return 0
-
-
-def _text(path: str) -> str:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    return ""
 
 
 def _file_bytes(path: Path) -> int:

@@ -15,8 +15,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import count
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +28,8 @@ from tidegate.format.layout import METADATA, RESERVED_PREFIX, data_path, metadat
 from tidegate.format.rules.changes import TableRules
 from tidegate.format.tables import Layout
 from tidegate.reader.replay import Standing, TableFiles, TableKey, VersionKey, survey
-from tidegate.sources import Source, open_source
-from tidegate.sources.workload.workload import WorkloadSource, parse_workload
 from tidegate.storage.store import Store
+from tidegate.tools.verify import open_for_replay
 from tidegate.tools.verify.runs import Head, Run, Runs, Table
 
 _STEP_BYTES = 4 << 20  # replayed at a time
@@ -72,19 +69,21 @@ class Tally:
 class Expected:
     """The lines of one table name in the order in which a reader meets them; line i belongs to table id `stream[i]`."""
 
-    place: dict[int, int] = field(default_factory=dict)  # by the hash of the line: a million lines would not fit
+    place: dict[int, int] = field(
+        default_factory=dict
+    )  # by the hash of the line, because the text of a million lines would not fit in memory
     stream: list[int] = field(default_factory=list)
     ts: list[int] = field(default_factory=list)
 
     def add(self, line: bytes, stream: int, ts: int) -> None:
         if hash(line) in self.place:
-            raise TidegateError(f"the source has the line {line[:80]!r} twice, so a double could not be told")
+            raise TidegateError(f"the source has the line {line[:80]!r} twice, so a double could not be told from it")
         self.place[hash(line)] = len(self.ts)
         self.stream.append(stream)
         self.ts.append(ts)
 
     def places(self, lines: Iterable[bytes]) -> list[int]:
-        """Where these lines belong; -1 for what is none of the table's."""
+        """The place of each line; -1 for a line that the table does not have."""
         return [self.place.get(hash(line), -1) for line in lines]
 
 
@@ -92,7 +91,7 @@ def tally(expected: Mapping[str, Expected], seen: Mapping[str, Sequence[int]], c
     """What is wrong with the places that a reader met, by table name, while the checkpoint was so much.
 
     A line is lost if it is not there although the checkpoint covers it, a later line of its name is there, or a later
-    one of its table, under whatever name. It is doubled as often as it stands there too often, and reordered if it
+    one of its table, under whatever name. It is doubled as often as it is there too often, and reordered if it
     comes after one that it should come before.
     """
     last_ts = _last_seen(expected, seen)
@@ -133,7 +132,8 @@ class Replay:
     def __init__(self, source_uri: str, settings: Settings, store: Store) -> None:
         self.lines: dict[str, Expected] = {}
         self.resolved_ts = 0
-        self._source, self._offset = _fast(source_uri), _fast(source_uri).initial()
+        self._source = open_for_replay(source_uri)
+        self._offset = self._source.initial()
         self._layouts, self._numbers = dict[int, Layout](), dict[TableKey, int]()
         self._tables = dict[tuple[TableKey, int], Table]()
         self._no_files = TableFiles((), store, settings.paths)
@@ -224,7 +224,7 @@ class Sightings:
             left -= _STEP_BYTES
 
     def _surroundings(self, standing: Standing) -> Tally:
-        """Visible directories without a schema file, and indexes that do not name what stands there.
+        """Visible directories without a schema file, and indexes that do not name the files that exist.
 
         After a crash there may be data files that no index names, and temporary files: a reader does not see those.
         """
@@ -233,10 +233,3 @@ class Sightings:
         faults = (fault for fault in standing.faults if not fault.path.startswith(f"{RESERVED_PREFIX}/"))
         broken = [f for f in faults if f.path.endswith(".index") or self._store.size(f.path) is None]
         return Tally(schema_after_data=len(bare - standing.schema_files.keys()), broken_indexes=len(broken))
-
-
-def _fast(uri: str) -> Source:
-    """The source; a workload with a rate runs as fast as it can be read, since its rows do not depend on the clock."""
-    if urlsplit(uri).scheme == "workload":
-        return WorkloadSource(parse_workload(urlsplit(uri).query), clock=count(0, 10**9).__next__)
-    return open_source(uri)

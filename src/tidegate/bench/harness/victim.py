@@ -1,7 +1,7 @@
 """The process of a changefeed that is to be killed, seen from outside: started, watched, killed, and surely gone.
 
-Its JVM has a session of its own and outlives it for a moment, and so do its workers. All carry a token in their
-environment, by which they are found, and ended by their ids if they do not end by themselves.
+Its JVM has a session of its own and lives a moment longer, and so do its workers. All have a token in their
+environment, by which they are found. Those that do not end by themselves are ended by their ids.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tidegate.bench.harness.crash import Run, command
 from tidegate.errors import TidegateError
@@ -121,11 +123,6 @@ class Victim:
 
 
 def _processes(token: str) -> list[int]:
-    """Those that live with this token in their environment: a run's driver, its JVM and all workers."""
-    mark, found = f"{_TOKEN}={token}".encode(), []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):
-                if mark in Path("/proc", name, "environ").read_bytes().split(b"\0"):
-                    found.append(int(name))
-    return found
+    """The processes that have this token in their environment: a run's driver, its JVM and all workers."""
+    living = psutil.process_iter(["pid", "environ"])
+    return [process.pid for process in living if (process.info["environ"] or {}).get(_TOKEN) == token]

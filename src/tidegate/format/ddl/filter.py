@@ -8,14 +8,13 @@ filter leaves out writes no file, but its dispatchers still change.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import NamedTuple
 
 from tidegate.format.ddl import events as ddl
 from tidegate.format.ddl.events import ACTION_NAMES, ALTERS, DdlEvent, TableAfter, is_replicated
 from tidegate.format.ddl.scope import RenameIntoFilter, apply_event_filter
-from tidegate.format.rules.matching import TablePatterns, go_regex
+from tidegate.format.rules.matching import GoRegex, TablePatterns
 from tidegate.format.rules.rules import EventFilter, EventFilters, Rules, TableFilter
 
 # The names that event filters use for actions, if they differ from those of `ACTIONS`.
@@ -66,12 +65,12 @@ class _Ignoring(NamedTuple):
 
     tables: TablePatterns
     events: frozenset[str]
-    texts: tuple[re.Pattern[str], ...]
+    texts: tuple[GoRegex, ...]
 
     def ignores(self, schema: str, table: str, query: str, names: frozenset[str]) -> bool:
         if not (self.tables.matches(schema, table) if table else self.tables.matches_schema(schema)):
             return False
-        return bool(self.events & names) or any(text.search(query) for text in self.texts)
+        return bool(self.events & names) or any(text.matches(query) for text in self.texts)
 
 
 class DdlRules:
@@ -105,7 +104,7 @@ class DdlRules:
 
 
 def _ignoring(of: EventFilter, filters: EventFilters) -> _Ignoring:
-    texts = tuple(go_regex(text, case_sensitive=False) for text in of.ignore_sql)
+    texts = tuple(GoRegex(text, case_sensitive=False) for text in of.ignore_sql)
     return _Ignoring(TablePatterns(of.matcher, filters.case_sensitive), frozenset(of.ignore_event), texts)
 
 

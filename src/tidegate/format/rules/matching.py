@@ -1,13 +1,16 @@
 r"""Names against patterns, as TiDB's table filter matches them.
 
     shop.*            `*` any text, `?` one character, `[a-z]` and `[!a-z]` one of a set, `\` before a special character
-    `a.b`."x y"       quoted names stand for themselves; a doubled quote is one quote
-    /^t\d+$/.*        a regular expression of Go's kind, found anywhere in the name unless it says otherwise
+    `a.b`."x y"       a quoted name matches itself alone; a doubled quote is one quote
+    /^t\d+$/.*        a regular expression of Go's kind, found anywhere in the name unless it has `^` and `$`
     !shop.log         takes out what an earlier rule took in: the last rule that matches decides
-    # text            nothing, as an empty rule
+    # text            a remark; it says nothing, as an empty rule
 
-Letters, digits, `$`, `_` and everything outside ASCII stand for themselves; any other character must be quoted or
-escaped. A text that is none of this is refused with the rest of a sentence that begins with the option's key.
+Letters, digits, `$`, `_` and everything outside ASCII match themselves. Any other character must be quoted or escaped.
+A text that is none of this is refused: the error holds the rest of a sentence that begins with the option's key.
+
+Regular expressions are run by RE2, the library that Go's own are modelled on. So a rule means here what it means to
+TiCDC, and no rule can hang a task: the time that RE2 takes grows with the length of the name alone.
 """
 
 from __future__ import annotations
@@ -18,7 +21,50 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import re2
+
 from tidegate.errors import BadSetting
+
+
+class GoRegex:
+    r"""`GoRegex(r"^t\d+$", case_sensitive=True).matches("t17")` is True; without `^` the name may begin in any way."""
+
+    def __init__(self, text: str, case_sensitive: bool) -> None:
+        options = re2.Options()
+        options.case_sensitive = case_sensitive
+        options.never_capture = True  # nobody asks what a group matched, and RE2 is faster without
+        options.log_errors = False
+        try:
+            self._compiled = re2.compile(text, options)
+        except re2.error as exc:
+            reason = exc.args[0].decode(errors="replace")
+            raise BadSetting(f"{text!r} is no regular expression of Go's kind: {reason}") from None
+        except UnicodeEncodeError:
+            raise BadSetting(f"{text!r} is no regular expression of Go's kind: it is no valid UTF-8") from None
+
+    def matches(self, name: str) -> bool:
+        return self._compiled.search(name.encode()) is not None  # bytes: RE2 counts no characters for us then
+
+
+class _Exactly(NamedTuple):
+    name: str
+
+    def matches(self, name: str) -> bool:
+        return name == self.name
+
+
+class _Anything(NamedTuple):
+    def matches(self, name: str) -> bool:
+        return True
+
+
+_NamePattern = GoRegex | _Exactly | _Anything
+
+
+class _TableRule(NamedTuple):
+    takes: bool
+    schema: _NamePattern
+    table: _NamePattern
 
 
 @dataclass(frozen=True)
@@ -33,20 +79,25 @@ class TablePatterns:
 
     def matches(self, schema: str, table: str) -> bool:
         schema, table = self._as_compared(schema), self._as_compared(table)
-        found = (r.takes for r in self._rules if r.schema.search(schema) and r.table.search(table))
-        return next(found, False)
+        for rule in self._rules:
+            if rule.schema.matches(schema) and rule.table.matches(table):
+                return rule.takes
+        return False
 
     def matches_schema(self, schema: str) -> bool:
         """Whether some table of the schema may match, which decides about the schema's own DDL."""
         schema = self._as_compared(schema)
-        found = (r.takes for r in self._rules if r.schema.search(schema) and (r.takes or r.table == _ANYTHING))
-        return next(found, False)
+        for rule in self._rules:
+            if (rule.takes or isinstance(rule.table, _Anything)) and rule.schema.matches(schema):
+                return rule.takes
+        return False
 
     def _as_compared(self, name: str) -> str:
         return name if self.case_sensitive else name.lower()
 
     @cached_property
     def _rules(self) -> tuple[_TableRule, ...]:
+        """The rules, the last one first."""
         return tuple(_table_rule(*rule, self.case_sensitive) for rule in reversed(list(_said(self.texts))))
 
 
@@ -61,20 +112,11 @@ class ColumnPatterns:
 
     def matches(self, column: str) -> bool:
         column = column.lower()
-        return next((takes for takes, pattern in self._rules if pattern.search(column)), False)
+        return next((takes for takes, pattern in self._rules if pattern.matches(column)), False)
 
     @cached_property
-    def _rules(self) -> tuple[tuple[bool, re.Pattern[str]], ...]:
+    def _rules(self) -> tuple[tuple[bool, _NamePattern], ...]:
         return tuple(_column_rule(*rule) for rule in reversed(list(_said(self.texts))))
-
-
-class _TableRule(NamedTuple):
-    takes: bool
-    schema: re.Pattern[str]
-    table: re.Pattern[str]
-
-
-_ANYTHING = re.compile("")
 
 
 def _said(texts: tuple[str, ...]) -> Iterator[tuple[str, bool, str]]:
@@ -97,7 +139,7 @@ def _table_rule(text: str, takes: bool, pattern: str, case_sensitive: bool) -> _
     return _TableRule(takes, schema, table)
 
 
-def _column_rule(text: str, takes: bool, pattern: str) -> tuple[bool, re.Pattern[str]]:
+def _column_rule(text: str, takes: bool, pattern: str) -> tuple[bool, _NamePattern]:
     column, rest = _one_pattern(text, pattern, case_sensitive=False)
     if rest:
         raise _bad(text, f"{rest!r} is left over behind the column; a special character needs a backslash")
@@ -108,9 +150,9 @@ def _bad(text: str, reason: str) -> BadSetting:
     return BadSetting(f"has the bad rule {text!r}: {reason}")
 
 
-_REGEX = re.compile(r"/((?:\\.|[^/])+)/")
+_REGEX = re.compile(r"/((?:\\.|[^/\\])+)/", re.DOTALL)
 _QUOTED = re.compile(r'"((?:""|[^"])+)"' + "|`((?:``|[^`])+)`")
-_GLOB = re.compile(
+_WILDCARDS = re.compile(
     r"""\\(?P<escaped>[^0-9A-Za-z])
     | (?P<any>\*)
     | (?P<one>\?)
@@ -120,127 +162,63 @@ _GLOB = re.compile(
 )
 
 
-def _one_pattern(rule: str, text: str, case_sensitive: bool) -> tuple[re.Pattern[str], str]:
-    """The pattern that `text` begins with, and what stands behind it."""
+def _one_pattern(rule: str, text: str, case_sensitive: bool) -> tuple[_NamePattern, str]:
+    """The pattern that `text` begins with, and the text behind it."""
     if not text:
         raise _bad(rule, "a pattern is missing")
     if text[0] == "/":
         if not (found := _REGEX.match(text)):
             raise _bad(rule, "a regular expression must end with '/'")
-        return _regex_of(rule, found[1], case_sensitive), text[found.end() :]
+        return _regex(rule, found[1], case_sensitive), text[found.end() :]
     if text[0] in '"`':
         if not (found := _QUOTED.match(text)):
             raise _bad(rule, "a quoted name must not be empty and must end with its quote")
         name = found[0][1:-1].replace(text[0] * 2, text[0])
-        return _literal(name, case_sensitive), text[found.end() :]
-    return _glob(rule, text, case_sensitive)
+        return _exactly(name, case_sensitive), text[found.end() :]
+    return _wildcards(rule, text, case_sensitive)
 
 
-def _regex_of(rule: str, text: str, case_sensitive: bool) -> re.Pattern[str]:
+def _regex(rule: str, text: str, case_sensitive: bool) -> GoRegex:
     try:
-        return go_regex(text, case_sensitive)
+        return GoRegex(text, case_sensitive)
     except BadSetting as exc:
         raise _bad(rule, str(exc)) from None
 
 
-def _literal(name: str, case_sensitive: bool) -> re.Pattern[str]:
-    return re.compile(rf"\A{re.escape(name if case_sensitive else name.lower())}\Z")
+def _exactly(name: str, case_sensitive: bool) -> _Exactly:
+    return _Exactly(name if case_sensitive else name.lower())
 
 
-def _glob(rule: str, text: str, case_sensitive: bool) -> tuple[re.Pattern[str], str]:
-    pieces, at, literal = "", 0, ""
+def _wildcards(rule: str, text: str, case_sensitive: bool) -> tuple[_NamePattern, str]:
+    """A pattern up to the next '.' or the end. Most have no wildcard at all, and are compared as they are."""
+    tokens: list[re.Match[str]] = []
+    at = 0
     while at < len(text) and text[at] != ".":
-        token = _GLOB.match(text, at)
+        token = _WILDCARDS.match(text, at)
         if token is None:
             raise _bad(
                 rule, f"{text[at:]!r} does not fit; quote the name, or put a backslash before special characters"
             )
-        literal += token["escaped"] or token["plain"] or ""
-        pieces += _glob_piece(token)
+        tokens.append(token)
         at = token.end()
     if text[:at] == "*":
-        return _ANYTHING, text[at:]
-    if pieces == re.escape(literal):
-        return _literal(literal, case_sensitive), text[at:]
+        return _Anything(), text[at:]
+    letters = [token["escaped"] or token["plain"] for token in tokens]
+    if all(letters):
+        return _exactly("".join(letters), case_sensitive), text[at:]
     try:
-        flags = re.DOTALL if case_sensitive else re.DOTALL | re.IGNORECASE
-        return re.compile(rf"\A{pieces}\Z", flags), text[at:]
-    except re.error as exc:
-        raise _bad(rule, str(exc)) from None
+        return GoRegex(rf"(?s)\A{''.join(map(_as_regex, tokens))}\z", case_sensitive), text[at:]
+    except BadSetting:
+        raise _bad(rule, f"{text[:at]!r} has a set of characters that cannot be read; write it as [a-z]") from None
 
 
-def _glob_piece(token: re.Match[str]) -> str:
-    if token["set"]:
-        inside = re.sub(
-            r"\\.|[\[&|~^]", lambda m: m[0] if len(m[0]) > 1 else "\\" + m[0], token["set"], flags=re.DOTALL
-        )
-        return f"[{'^' if token['but'] else ''}{inside}]"
+def _as_regex(token: re.Match[str]) -> str:
+    """`*` is `.*`, `[!a-z]` is `[^a-z]`, `.` is `\\.`."""
+    if inside := token["set"]:
+        but = "^" if token["but"] else ""
+        literal = "\\" if inside[0] == "^" and not but else ""  # `[^a]` is a set of two characters, as in TiDB
+        return f"[{but}{literal}{inside}]"
     if token["any"] or token["one"]:
         return ".*" if token["any"] else "."
-    return re.escape(token["escaped"] or token["plain"])
-
-
-# Regular expressions. Go's kind has no look-around and no back-references, its \d, \w, \s and \b know ASCII only, and
-# its $ is the very end. What Python reads in another way is translated; what it cannot read is refused.
-
-_WORD, _SPACE = "0-9A-Za-z_", r"\t\n\f\r "
-_ESCAPES = {"d": "[0-9]", "D": "[^0-9]", "w": f"[{_WORD}]", "W": f"[^{_WORD}]", "s": f"[{_SPACE}]", "S": f"[^{_SPACE}]"}
-_ESCAPES |= {"b": r"(?a:\b)", "B": r"(?a:\B)", "z": r"\Z", "A": r"\A"}
-_SET_ESCAPES = {"d": "0-9", "w": _WORD, "s": _SPACE}
-_SET_NAMES = {"alpha": "A-Za-z", "digit": "0-9", "alnum": "0-9A-Za-z", "upper": "A-Z", "lower": "a-z", "word": _WORD}
-_SET_NAMES |= {"space": r"\t\n\v\f\r ", "blank": r"\t ", "xdigit": "0-9A-Fa-f", "punct": r"!-/:-@\[-`{-\~"}
-_GO_TOKEN = re.compile(
-    r"""\\(?P<escape>x[0-9A-Fa-f]{2}|.)
-    | \[:(?P<named>[a-z]+):\]
-    | (?P<opens>\[\^?\]?)
-    | \(\?(?P<group>P?<[A-Za-z_]\w*>|[ims]*:|[ims]+\)|.?)
-    | (?P<plain>.)""",
-    re.VERBOSE | re.DOTALL | re.ASCII,
-)
-
-
-def go_regex(text: str, case_sensitive: bool) -> re.Pattern[str]:
-    r"""`go_regex(r"^t\d+$", True)` finds "t17", and not "t17\n" as Python's own reading would."""
-    pieces, in_set = [], False
-    for token in _GO_TOKEN.finditer(text):
-        if in_set:
-            in_set = token["plain"] != "]"
-            pieces.append(_go_set_piece(token))
-        else:
-            in_set = token["opens"] is not None
-            pieces.append(_go_piece(token, text))
-    try:
-        return re.compile("".join(pieces), re.NOFLAG if case_sensitive else re.IGNORECASE)
-    except re.error as exc:
-        raise BadSetting(f"{text!r} is no regular expression: {exc}") from None
-
-
-def _go_piece(token: re.Match[str], text: str) -> str:
-    if escape := token["escape"]:
-        return _ESCAPES.get(escape) or _plain_escape(escape)
-    if group := token["group"]:
-        flags_first = group[-1] == ")" and token.start() == 0
-        if not (group[-1] in ":>" or flags_first):
-            raise BadSetting(f"{text!r} has '(?{group}', which Go's regular expressions do not have at that place")
-        return "(?" + (group if group[0] != "<" else "P" + group)
-    if token["opens"]:
-        return token[0].replace("]", "\\]")
-    return "\\Z" if token[0] == "$" and "(?m" not in text else token[0]
-
-
-def _go_set_piece(token: re.Match[str]) -> str:
-    if escape := token["escape"]:
-        return _SET_ESCAPES.get(escape) or _plain_escape(escape)
-    if token["named"]:
-        if token["named"] not in _SET_NAMES:
-            raise BadSetting(f"{token[0]} is no set of characters")
-        return _SET_NAMES[token["named"]]
-    return re.sub(r"[\[&|~]", r"\\\g<0>", token[0])
-
-
-def _plain_escape(escape: str) -> str:
-    if escape[0] in "xnrtfva" and (escape[0] != "x" or len(escape) == 3):
-        return "\\" + escape
-    if escape.isascii() and escape.isalnum():
-        raise BadSetting(f"'\\{escape}' is not understood in a regular expression")
-    return re.escape(escape)
+    escaped: str = re2.escape(token["escaped"] or token["plain"])
+    return escaped

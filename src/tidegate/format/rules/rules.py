@@ -19,7 +19,7 @@ from functools import cached_property
 
 from tidegate.errors import BadSetting
 from tidegate.events import ROW_KINDS
-from tidegate.format.rules.matching import ColumnPatterns, TablePatterns, go_regex
+from tidegate.format.rules.matching import ColumnPatterns, GoRegex, TablePatterns
 from tidegate.format.tables import Layout
 
 Name = tuple[str, str]  # schema and table
@@ -97,7 +97,7 @@ class EventFilter:
                 hint = f"did you mean {near[0]!r}? " if near else ""
                 raise BadSetting(f"cannot ignore the event {event!r}; {hint}known: {', '.join(sorted(known))}")
         for text in self.ignore_sql:
-            go_regex(text, case_sensitive=False)
+            GoRegex(text, case_sensitive=False)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
-"""`tidegate verify`: replay the source and compare, byte for byte, with what stands on the sink.
+"""`tidegate verify`: replay the source and compare it, byte for byte, with the sink.
 
-Promises: it passes only if, up to the checkpoint, every change stands in its table's data files exactly once and in
+Promises: it passes only if, up to the checkpoint, every change is in its table's data files exactly once and in
 order, under the schema version it was written with; changes beyond the checkpoint continue them without a gap; every
 DDL up to the checkpoint has its schema files; every index and schema file is right and nothing else lies around. At
-the first difference it raises `VerifyError`, whose sentence names the table and the position.
+the first difference it raises `VerifyError`, whose sentence names the table and the position. A run that was killed in
+the middle of a landing leaves data files that the next start adopts (`unfinished`). They are compared like the others,
+and the report names them.
 
 How: changes come from the source batch by batch and are encoded as the changefeed encodes them (`runs`); each table
 has a place in its files, and the bytes of a whole run of rows are compared at once (`check`). Single rows are looked at
-only to explain a difference (`explain`). Which schema files should stand follows from the DDLs that the rules leave
-(`format/ddl_filter.py`) and from the rows (`schemas`). Memory holds one batch and one place for each table.
+only to explain a difference (`explain`). Which schema files should exist follows from the DDLs that the rules leave
+(`format/ddl/filter.py`) and from the rows (`schemas`). Memory holds one batch and one place for each table.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ from tidegate.sources import Source, open_source
 from tidegate.sources.workload.workload import WorkloadSource, parse_workload
 from tidegate.storage.store import Store
 from tidegate.tools.verify.check import Check, Progress
+from tidegate.tools.verify.unfinished import planned_files, sentence
 
-__all__ = ["Report", "verify"]
+__all__ = ["Report", "open_for_replay", "verify"]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was found right: tables with data, their files, rows and bytes."""
+    """What was found right: tables with data, their files, rows and bytes.
+
+    `unfinished` is a sentence if the last run ended in the middle of a landing, and "" otherwise.
+    """
 
     tables: int
     files: int
@@ -41,6 +47,7 @@ class Report:
     checkpoint_ts: int
     rows_beyond_checkpoint: int
     seconds: float
+    unfinished: str = ""
 
 
 def _silent(text: str) -> None:
@@ -50,10 +57,12 @@ def _silent(text: str) -> None:
 def verify(source_uri: str, settings: Settings, store: Store, progress: Progress = _silent) -> Report:
     """Raises VerifyError at the first difference between the source and the sink."""
     started = time.monotonic()
-    source = _open(source_uri)
-    checkpoint_ts = _checkpoint(store)  # before the survey: what it promises stands by then
+    source = open_for_replay(source_uri)
+    checkpoint_ts = _checkpoint(store)  # before the survey, which then finds all that the checkpoint promises
     progress("listing the sink")
     standing = survey(store, settings.paths)
+    if standing.faults:  # only then the journal matters, which may be long
+        standing = survey(store, settings.paths, planned_files(store, settings.paths, checkpoint_ts))
     if standing.faults:
         raise VerifyError(standing.faults[0].text)
     check = Check(standing, settings, store, checkpoint_ts, progress)
@@ -66,11 +75,12 @@ def verify(source_uri: str, settings: Settings, store: Store, progress: Progress
         checkpoint_ts=checkpoint_ts,
         rows_beyond_checkpoint=check.rows_beyond,
         seconds=time.monotonic() - started,
+        unfinished=sentence(standing.unfinished),
     )
 
 
-def _open(uri: str) -> Source:
-    """The source; a workload with a rate runs as fast as it can be read, since its rows do not depend on the clock."""
+def open_for_replay(uri: str) -> Source:
+    """The source, but a workload with a rate is read as fast as possible: its rows do not depend on the clock."""
     source = open_source(uri)
     if isinstance(source, WorkloadSource):
         return WorkloadSource(parse_workload(urlsplit(uri).query), clock=count(0, 10**9).__next__)

@@ -37,11 +37,12 @@ from tidegate.tools.verify.schemas import SchemaFiles
 
 Progress = Callable[[str], None]
 
-_STEP_BYTES = (1 << 20, 64 << 20)  # handed out at a time once as much as the sink holds has been replayed: first, most
-_PATIENCE_BYTES = 64 << 20  # an endless source that brings nothing of what is left for so long does not know it
+# Once as many bytes as the sink has were replayed, the source hands out so much at a time: at first, and at most.
+_STEP_BYTES = (1 << 20, 64 << 20)
+_PATIENCE_BYTES = 64 << 20  # an endless source that brings nothing of what is left for so long will never bring it
 _PROGRESS_S = 2.0
-# The moment of writing stands in every line of canal-json: it is compared by its shape alone. Quotes inside of values
-# are escaped and all other numbers have other neighbours, so nothing but the field itself looks like this.
+# Every line of canal-json has the moment of writing, which nobody can know: only its shape is compared. Quotes inside
+# of values are escaped and all other numbers have other neighbours, so nothing but the field itself looks like this.
 _STAMPED = re.compile(rb'("es":[0-9]+,"ts":)[0-9]{13}(,"sql":"","sqlType":\{)')
 
 
@@ -53,7 +54,7 @@ _CLEAN: dict[type, Callable[[bytes], bytes]] = {CsvOptions: lambda piece: piece,
 
 
 class Check:
-    """One comparison of a source with what stands on a sink; counts the rows that it found right."""
+    """One comparison of a source with a sink; counts the rows that it found right."""
 
     def __init__(
         self, standing: Standing, settings: Settings, store: Store, checkpoint_ts: int, progress: Progress
@@ -163,10 +164,10 @@ class Check:
             )
         return TableKey(*names, rows.table_id if rows.is_partition else 0, dispatcher)
 
-    # What stands on the sink.
+    # What the sink says.
 
     def _compare(self, run: Run) -> None:
-        """Moves the table over all rows of the run that stand in its files."""
+        """Moves the table over all rows of the run that are in its files."""
         table, files = run.table, run.table.files
         if files.ended:
             return self._check_covered(table, int(run.ts[0]))

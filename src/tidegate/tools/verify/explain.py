@@ -1,4 +1,4 @@
-"""How a difference is explained: what stands there is looked for among the rows before and after the one expected."""
+"""How a difference is explained: the row found is looked for among the rows before and after the one expected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARGIN_BYTES = 1 << 20
 
 
 class Difference(Exception):
-    """Row `row` of a run is not what stands at the table's place, which is where the row should begin."""
+    """Row `row` of a run is not what the file has at the table's place, which is where the row should begin."""
 
     def __init__(self, run: Run, row: int) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def _alike(run: Run, first: int, last: int, found: bytes, line: bytes) -> Iterat
 
 
 def _swapped(run: Run, row: int, found: bytes, line: bytes) -> int:
-    """How far behind `row` the row stands that has changed places with it; 0 if none has."""
+    """How far behind `row` the row is that has changed places with it; 0 if none has."""
     for other in _alike(run, row + 1, len(run.ts), found, line):
         if found.startswith(run.rows(other, other + 1) + run.rows(row + 1, other) + run.rows(row, row + 1)):
             return other - row
@@ -96,7 +96,7 @@ def _swapped(run: Run, row: int, found: bytes, line: bytes) -> int:
 
 
 def _repeated(run: Run, row: int, found: bytes, line: bytes) -> int | None:
-    """The earlier row from which on the rows before `row` stand once more."""
+    """The earlier row from which on the rows before `row` come once more."""
     for earlier in _alike(run, 0, row, found, line):
         again = run.rows(earlier, row + 1)
         if found.startswith(again) or again.startswith(found):
@@ -105,7 +105,7 @@ def _repeated(run: Run, row: int, found: bytes, line: bytes) -> int | None:
 
 
 def _dropped(run: Run, row: int, found: bytes, line: bytes, runs: Iterator[Run]) -> int:
-    """After how many rows the source comes to the row that stands there; 0 if it does not soon."""
+    """After how many rows the source comes to the row that was found; 0 if it does not come to it soon."""
     for other in _alike(run, row + 1, len(run.ts), found, line):
         return other - row
     passed = len(run.ts) - row
@@ -118,9 +118,9 @@ def _dropped(run: Run, row: int, found: bytes, line: bytes, runs: Iterator[Run])
 
 
 def within(runs: Iterator[Run], most: int = _SEARCH_BYTES) -> Iterator[Run]:
-    """The next runs, `most` bytes of them; another difference ends them, since the first is the one to tell.
+    """The next runs, `most` bytes of them. Another difference ends them, because the first is the one to tell.
 
-    But for a fault of a schema file, which may be why there is a difference at all.
+    A fault of a schema file is raised all the same: it may be the cause of the difference.
     """
     try:
         for run in runs:
@@ -135,7 +135,7 @@ def within(runs: Iterator[Run], most: int = _SEARCH_BYTES) -> Iterator[Run]:
 
 
 def _passed(files: TableFiles, line: bytes, options: Encoding) -> str | None:
-    """Where the same line stands among what was compared already."""
+    """Where the same line is among those that were compared already."""
     end = options.terminator.encode()
     if not line or not line.endswith(end) or not end:
         return None
@@ -146,7 +146,7 @@ def _passed(files: TableFiles, line: bytes, options: Encoding) -> str | None:
 
 
 def _find(data: bytes, line: bytes, options: Encoding) -> int | None:
-    """Where this line stands in a text of whole lines, the last time if it does more than once."""
+    """Where this line begins in a text of whole lines; the last time, if it is there more than once."""
     end = options.terminator.encode() or b"\n"
     at = data.rfind(end + line)
     if at >= 0:

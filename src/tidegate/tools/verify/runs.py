@@ -1,8 +1,8 @@
-"""What should stand in the data files: the rows of the source, cut into runs of one table and version, as text.
+"""What the data files should hold: the rows of the source, cut into runs of one table and version, as text.
 
 Rows are filtered, selected, split and encoded as the changefeed does it. Runs come in the order in which a reader meets
-them in the files of a table: by version, then by time. So it does not matter which table id a name belongs to
-when: rows of a new id follow those of the old one, and tables that swap their names do not mix.
+them in the files of a table: by version, then by time. So it does not matter when a name belongs to which table id:
+rows of a new id follow those of the old one, and tables that swap their names do not mix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidegate.reader.replay import TableFiles, TableKey
 
 Ints = npt.NDArray[np.int64]
 
-STAMP_MS = 10**12  # stands for the moment of writing in every line of canal-json
+STAMP_MS = 10**12  # in place of the moment of writing, which every line of canal-json has
 _HEAD = ("schema_name", "table_name", "table_id", "table_version", "logical_table_id")
 
 
@@ -40,8 +40,8 @@ class Table:
     files: TableFiles
     number: int = 0  # sorts tables
     met: tuple[int, int] | None = None  # id and version of the rows that came last
-    directory: int = -1  # the version that stands in the path of those
-    described: bool = False  # whether the schema file of that directory stands and is right
+    directory: int = -1  # the version in the path of those rows
+    described: bool = False  # whether the schema file of that directory exists and is right
     rows: int = 0
     rows_before: int = 0
     header: bytes = b""  # of its current files
@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Run:
-    """Consecutive rows of one table and version as they should stand: row i is `data[ends[i]:ends[i + 1]]`."""
+    """Consecutive rows of one table and version as they should be written: row i is `data[ends[i]:ends[i + 1]]`."""
 
     table: Table
     directory: int
@@ -99,7 +99,7 @@ class Head(NamedTuple):
     ts: int
 
 
-# The table of a run, whose `directory` and `described` are set for it; None if nothing of it stands any more.
+# The table of a run, whose `directory` and `described` are set for it; None if all its files are compared.
 Meet = Callable[[Head], Table | None]
 
 
@@ -109,7 +109,7 @@ class Runs:
     def __init__(self, settings: Settings, rules: TableRules, layouts: dict[int, Layout], meet: Meet) -> None:
         self._encoding, self._rules, self._layouts, self._meet = settings.encoding, rules, layouts, meet
         self._spans = settings.spans
-        # What changes a key moves to another span, so it is split there in any case.
+        # A row whose key changes moves to another span, so such updates are split there in any case.
         self._splitter = Splitter(not settings.output_raw_change_event or settings.across_nodes)
 
     def of(self, rows: pa.RecordBatch, ddls: Iterable[tuple[int, DdlEvent]]) -> Iterator[Run]:
@@ -121,14 +121,14 @@ class Runs:
         yield from self._in_order(ready)
 
     def rest(self) -> Iterator[Run]:
-        """What waited for the end of its transaction, when nothing of that follows any more."""
+        """The rows that waited for the end of their transaction, once no more of it can follow."""
         yield from self._in_order(self._waiting())
 
     def _waiting(self) -> Iterator[tuple[Kind, Rows]]:
         return cast(Iterator[tuple[Kind, Rows]], self._splitter.rest())
 
     def _ready(self, rows: pa.RecordBatch, ddls: list[tuple[int, DdlEvent]]) -> Iterator[tuple[Kind, Rows]]:
-        """The rows by kind, key-changing updates split; what their transaction's end must wait for is held back."""
+        """The rows by kind, key-changing updates split; inserts that may not be the last of their transaction wait."""
         latest = _latest(rows, ddls)
         found = dict(self._by_kind(rows))
         for kind in dict.fromkeys([*cast(list[Kind], self._splitter.held), *found]):
@@ -193,7 +193,7 @@ def _head(head: dict[str, Any], layout: Layout, span: int, ts: int) -> Head:
 
 
 def _latest(rows: pa.RecordBatch, ddls: list[tuple[int, DdlEvent]]) -> Latest | None:
-    """How far the tables have come, by rows or by a DDL that they wait for: nothing before that follows."""
+    """How far the tables have come, by rows or by a DDL that they wait for: nothing older can follow."""
     waiting = [(table_id, ts) for ts, event in ddls for table_id in _blocked(event)]
     ids, times = np.array(waiting, np.int64).reshape(-1, 2).T
     table_id, ts = np.append(numbers(rows, "table_id"), ids), np.append(numbers(rows, "commit_ts"), times)

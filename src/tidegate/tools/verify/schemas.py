@@ -1,12 +1,12 @@
-"""Which schema files should stand on a sink, and under which version the rows of a table stand.
+"""Which schema files should exist on a sink, and in the directory of which version the rows of a table are.
 
-A schema file has one of two reasons. A DDL writes its files (`ddl_files`): up to the checkpoint they must stand, beyond
-it they may, and what stands has exactly that text. Rows of a version whose file does not stand yet write it, with no
-query and type 0; with a file of the same columns under an older version they go to the directory of that one instead.
-Whatever has neither reason is named in the end.
+A schema file has one of two reasons. Either a DDL wrote it (`format/ddl/files.py`): up to the checkpoint its files must
+exist, beyond it they may, and those that exist have exactly that text. Or rows of a version that had no file yet wrote
+it, with no query and type 0; rows that find a file of the same columns under an older version go to the directory of
+that one instead. A file that has neither reason is named in the end.
 
-A source may hand out a DDL behind the rows that follow it, but in the same step: what rows do not explain waits for the
-end of the step.
+A source may hand out a DDL behind the rows that follow it, but in the same step. So what rows do not explain waits for
+the end of the step.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SchemaFiles:
         self._standing = standing.schema_files
         self.left = {path: key for key, paths in standing.schema_files.items() for path in paths}
         self._right: set[str] = set()
-        self._doubts: dict[str, str] = {}  # a sentence by path, for what stands there unless a DDL wrote it
+        self._doubts: dict[str, str] = {}  # by path, the sentence about a file that is wrong unless a DDL wrote it
         self._ddls: dict[Folder, list[int]] = {}
         self._versions: dict[tuple[str, str, int], list[int]] = {}
         for path, key in self.left.items():
@@ -108,7 +108,7 @@ class SchemaFiles:
     # Rows.
 
     def settle(self, folder: Folder, names: Folder, rows: Head) -> tuple[int, bool]:
-        """The version in the path of these rows, and whether its schema file stands; it is right if it does."""
+        """The version in the path of these rows, and whether its schema file exists; one that exists is right."""
         checksum = schema_checksum(*names, rows.layout, self._with_ids)
         versions = self._versions.get((*folder, checksum), ())
         right = self._path(names, rows, checksum, rows.version)
@@ -145,7 +145,7 @@ class SchemaFiles:
         return columns_text((self._store.get(path) or b"").decode(errors="replace")) == columns_text(text)
 
     def _wrong(self, right: SchemaFile) -> str:
-        """What is wrong with the text that stands there; nothing if it is right."""
+        """What is wrong with the text of the file; "" if it is right."""
         found = self._store.get(right.path) or b""
         return "" if found == right.text.encode() else _difference(found, right.text)
 
@@ -180,14 +180,14 @@ def _wrong_checksum(name: str, path: str, right: str) -> str:
 def _difference(found: bytes, wanted: str) -> str:
     """`says Type 5 where 7 should be`: the first field that differs."""
     try:
-        stands = json.loads(found)
+        said = json.loads(found)
     except ValueError:
-        stands = None
-    if not isinstance(stands, dict):
+        said = None
+    if not isinstance(said, dict):
         return f"is no JSON object: it says {found[:_SHOWN_CHARS]!r}"
     for field, value in json.loads(wanted).items():
-        if stands.get(field) != value:
+        if said.get(field) != value:
             if field.startswith("TableColumns"):
                 return "does not describe the source's columns"
-            return f"says {field} {stands.get(field)!r:.{_SHOWN_CHARS}} where {value!r:.{_SHOWN_CHARS}} should be"
+            return f"says {field} {said.get(field)!r:.{_SHOWN_CHARS}} where {value!r:.{_SHOWN_CHARS}} should be"
     return "has all that should be there, but is spelled otherwise"

@@ -1,0 +1,49 @@
+"""Data files that a landing wrote before its run ended, and whose index it could not write any more.
+
+A landing writes the data file first and its index last. So a process that is killed in between leaves a data file that
+no index names. Readers do not see it, and nothing is wrong: the journal has its plan, without a confirmation, and
+the next start finds the file there and lets the index name it (`driver/recovery.py`). A data file that no such plan
+names with its exact size is adopted by nobody, and `verify` reports it as a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from tidegate.driver.journal import data_key, naming
+from tidegate.driver.recovery import read_journal
+from tidegate.format.layout import PathOptions, data_path
+from tidegate.reader.replay import Planned
+from tidegate.storage.store import Store
+
+
+def planned_files(store: Store, options: PathOptions, checkpoint_ts: int) -> Planned:
+    """`{"shop/orders/437/2026-01-31/CDC000007.csv": {4096}}`: what the next start adopts if it has such a size.
+
+    A checkpoint that the journal does not know was written by another program, which may have used the same file
+    numbers. The next start adopts nothing then, and neither does this.
+    """
+    try:
+        found = read_journal(store)
+    except (ValueError, KeyError):  # no journal of ours, or a damaged one: it explains no data file
+        return {}
+    if found is None or checkpoint_ts > found.checkpoint_ts:
+        return {}
+    planned: dict[str, set[int]] = {}
+    for file in pa.concat_tables([found.orphans, found.pending]).to_pylist():
+        path = data_path(data_key(file, options), file["number"], naming(file, options))
+        planned.setdefault(path, set()).add(file["bytes"])
+    return planned
+
+
+def sentence(paths: Sequence[str]) -> str:
+    """What a user is told about these data files; nothing if there are none."""
+    if not paths:
+        return ""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return (
+        "the last run ended in the middle of a landing; the next start completes it "
+        f"(written, and not yet in an index: {paths[0]}{more})"
+    )
