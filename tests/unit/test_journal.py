@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from tidegate.clock import SystemClock
 from tidegate.control.records import TABLES
 from tidegate.driver.changefeed import Changefeed
-from tidegate.driver.journal import FILES, FencedOff, Head, Journal, Snapshot, date_of
+from tidegate.driver.entries import FILES, Head, date_of
+from tidegate.driver.journal import FencedOff, Journal, Snapshot
 from tidegate.driver.recovery import open_journal
 from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format.encode.csv import CsvOptions

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
 from tidegate.control.records import TABLES, Saved
-from tidegate.driver.journal import FILES
+from tidegate.driver.entries import FILES
 
 POSITIVE = st.integers(1, 1 << 40)
 ROWS = st.lists(

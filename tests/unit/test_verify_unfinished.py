@@ -14,7 +14,7 @@ from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import StoreUnavailable, TidegateError, VerifyError
 from tidegate.format.layout import METADATA, PathOptions, metadata_text, parse_data_path, parse_metadata
 from tidegate.sources import open_source
-from tidegate.storage.store import FileStore
+from tidegate.storage.files import FileStore
 from tidegate.testing import FakeClock, MemoryStore, feed, open_changefeed
 from tidegate.tools.verify import Report, verify
 
@@ -47,10 +47,10 @@ def live(changefeed: Changefeed) -> None:
     for n in range(0 if position is None else int(position) + 1, len(BATCHES)):
         feed(changefeed, n, BATCHES[n], str(n))
         clock.advance(5.0)
-        while changefeed.land_next():
+        while changefeed.landing.land_next():
             pass
-        changefeed.write_progress()
-    changefeed.write_progress()
+        changefeed.scribe.write_progress()
+    changefeed.scribe.write_progress()
 
 
 def life(objects: Objects, spool: Path, script: list[str], after: str) -> MemoryStore:
@@ -61,7 +61,7 @@ def life(objects: Objects, spool: Path, script: list[str], after: str) -> Memory
         try:
             live(changefeed)
         finally:
-            changefeed.fail(TidegateError("killed"))
+            changefeed.life.fail(TidegateError("killed"))
             changefeed.close()
     return store
 
@@ -164,7 +164,7 @@ def test_a_file_that_a_paused_process_of_an_old_writer_creates_late_is_known_too
     data = objects.pop(path)
     store = MemoryStore(objects=objects)
     changefeed = open_changefeed(store, tmp_path, FakeClock())  # a start, which finds the file missing
-    changefeed.fail(TidegateError("killed"))
+    changefeed.life.fail(TidegateError("killed"))
     changefeed.close()
     assert verified(objects).unfinished == ""
     objects[path] = data
@@ -194,11 +194,11 @@ def test_several_unfinished_files_are_counted(tmp_path: Path) -> None:
     assert isinstance(clock, FakeClock)
     for n in (0, 1):
         feed(changefeed, n, BATCHES[n], str(n))
-    changefeed.write_progress()
+    changefeed.scribe.write_progress()
     store.begin("unavailable", ".index")
     clock.advance(5.0)
-    changefeed.land_next()
-    changefeed.fail(TidegateError("killed"))
+    changefeed.landing.land_next()
+    changefeed.life.fail(TidegateError("killed"))
     changefeed.close()
     assert sum(map(is_data, objects)) == 2
     assert " and 1 more)" in verified(objects).unfinished

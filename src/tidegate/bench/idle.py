@@ -32,7 +32,8 @@ from tidegate.bench.harness.parameters import byte_rate, count, duration, number
 from tidegate.config.settings import Settings, shape
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
-from tidegate.driver.journal import Head, Journal, Snapshot
+from tidegate.driver.entries import Head
+from tidegate.driver.journal import Journal, Snapshot
 from tidegate.errors import BadSetting
 from tidegate.events import tso
 from tidegate.sources.workload.params import Workload

@@ -27,11 +27,10 @@ from tidegate.driver.life import Life
 from tidegate.driver.observer import Observer
 from tidegate.driver.options import Options
 from tidegate.driver.plans import PlanBook
-from tidegate.driver.recovery import floor_of
 from tidegate.driver.refusals import Refusals
 from tidegate.driver.retention import Retention
 from tidegate.driver.scribe import Scribe
-from tidegate.driver.startup import Probe, no_probe, restored_ledger, take_over
+from tidegate.driver.startup import Probe, floor_of, no_probe, restored_ledger, take_over
 from tidegate.executor.directory import SpoolDirectory
 from tidegate.format.rules.changes import TableRules
 from tidegate.observe.metrics import Metrics

@@ -11,7 +11,6 @@ bounded, whatever the prefix holds. A sink is one of:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tidegate.driver.journal import FOLDER
+from tidegate.driver.entries import FOLDER, head_of
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
 from tidegate.format.encode.protocol import EXTENSIONS
 from tidegate.format.layout import (
@@ -187,14 +186,10 @@ def _head_of(store: Store, path: str) -> dict[str, Any] | None:
     """The head is at the front of the object, so a snapshot of a million tables is not fetched for it."""
     data = store.get_range(path, 0, _HEAD_BYTES)
     try:
-        return _parsed_head(data) if data is not None else None
+        return head_of(pa.ipc.open_stream(data).schema) if data is not None else None
     except (pa.ArrowInvalid, OSError, ValueError):
         data = store.get(path)
     try:
-        return _parsed_head(data) if data is not None else None
+        return head_of(pa.ipc.open_stream(data).schema) if data is not None else None
     except (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError) as exc:
         raise StoreRefused(f"{path} is no journal entry: {exc}") from exc
-
-
-def _parsed_head(data: bytes) -> dict[str, Any]:
-    return dict(json.loads(pa.ipc.open_stream(data).schema.metadata[b"tidegate"]))

@@ -17,76 +17,41 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.control.columns import Ints
-from tidegate.control.ledger import Ledger
-from tidegate.control.records import file_columns
-from tidegate.control.rounds import Round
+from tidegate.driver.entries import (
+    ENTRY,
+    FILES,
+    FOLDER,
+    Head,
+    entry_path,
+    number_of,
+    object_bytes,
+    planned_files,
+    snapshot_path,
+    table_bytes,
+)
 from tidegate.errors import LandingError, StoreUnavailable, TidegateError
-from tidegate.format import layout as paths
-from tidegate.format.layout import RESERVED_PREFIX
+from tidegate.format.layout import PathOptions
 from tidegate.storage.store import Store
 
-FOLDER = f"{RESERVED_PREFIX}/journal"
-ENTRY, SNAPSHOT = ".entry", ".snapshot"
 _COMPACT_AFTER = 256
-_NO_SIZE = -1
 
 log = logging.getLogger("tidegate")
 
 Patience = Callable[[int, StoreUnavailable], None]  # called after each failed try; raises when waiting is over
 
-FILES = pa.schema(
-    [
-        ("plan", pa.int64()),
-        ("table_id", pa.int64()),
-        ("span", pa.int32()),
-        ("logical_table_id", pa.int64()),
-        ("schema_name", pa.string()),
-        ("table_name", pa.string()),
-        ("version", pa.int64()),
-        ("directory", pa.int64()),
-        ("date", pa.int64()),
-        ("number", pa.int64()),
-        ("bytes", pa.int64()),
-        ("last_ts", pa.int64()),
-        ("last_seq", pa.int64()),
-        ("target_schema", pa.string()),
-        ("target_table", pa.string()),
-        ("dispatcher", pa.string()),
-    ]
-)
-
 
 class FencedOff(TidegateError):
     """Another writer has taken over this sink."""
-
-
-@dataclass(frozen=True)
-class Head:
-    """What an entry says besides its files; what checkpoint and position count as durable is among `confirmed`."""
-
-    checkpoint_ts: int
-    position: str | None
-    layouts: dict[str, str]
-    confirmed: list[int] = field(default_factory=list)
-    withdrawn: list[int] = field(default_factory=list)
-    takeover: bool = False
-    spans: int = 0  # dispatchers of a split table; 0 where file names carry no dispatcher
-    shape: dict[str, str] = field(default_factory=dict)  # options that shape paths and bytes
-    foreign: bool = False  # files of another writer stand on this sink
-    surpassed: bool = False  # another writer has been here since the entries before
 
 
 @dataclass(frozen=True)
@@ -106,7 +71,7 @@ def _impatient(tries: int, error: StoreUnavailable) -> None:
 @dataclass
 class Journal:
     store: Store
-    options: paths.PathOptions
+    options: PathOptions
     number: int = 0
     patience: Patience = _impatient
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)  # tells our own entry from another writer's
@@ -173,12 +138,12 @@ class Journal:
     def _write_snapshot(self, seen: Snapshot, before: Callable[[int], None]) -> None:
         self._settle(seen.head)
         pending = pa.concat_tables([FILES.empty_table(), *self.open_rounds, *seen.planned])
-        body = {**_head_json(seen.head), "pending": _bytes_of(pending).hex()}
-        body["orphans"], body["dropped"] = _bytes_of(self.orphans).hex(), _bytes_of(seen.dropped).hex()
+        body = {**seen.head.json(), "pending": table_bytes(pending).hex()}
+        body["orphans"], body["dropped"] = table_bytes(self.orphans).hex(), table_bytes(seen.dropped).hex()
         body["takeovers"] = sorted(self.takeovers)
-        data = _bytes_of(seen.tables.replace_schema_metadata({"tidegate": json.dumps(body)}))
+        data = object_bytes(seen.tables, body)
         self._persist(lambda: before(self.number))
-        self._persist(lambda: self.store.put(f"{FOLDER}/{self.number:020d}{SNAPSHOT}", data))
+        self._persist(lambda: self.store.put(snapshot_path(self.number), data))
         self.snapshot_number = self.number
         self._known_layouts.update(int(key) for key in seen.head.layouts)
 
@@ -223,9 +188,8 @@ class Journal:
 
     def _write(self, files: pa.Table, head: Head) -> None:
         fresh = {key: text for key, text in head.layouts.items() if int(key) not in self._known_layouts}
-        body = {**_head_json(replace(head, layouts=fresh)), "writer": self.writer}
-        data = _bytes_of(files.replace_schema_metadata({"tidegate": json.dumps(body)}))
-        self._persist(lambda: self._create(f"{FOLDER}/{self.number + 1:020d}{ENTRY}", data))
+        data = object_bytes(files, {**replace(head, layouts=fresh).json(), "writer": self.writer})
+        self._persist(lambda: self._create(entry_path(self.number + 1), data))
         self.number += 1
         if head.takeover:
             self.takeovers.add(self.number)
@@ -237,101 +201,32 @@ class Journal:
             self._withdrawn = [plan for plan in self._withdrawn if plan not in told]
 
 
-def file_rows(
-    round_: Round,
-    ledger: Ledger,
-    names: Sequence[tuple[str, str]],
-    targets: Sequence[tuple[str, str]],
-    dispatchers: Sequence[str],
-    header_bytes: Ints,
-) -> pa.Table:
-    """The round's files as the journal records them: the names they land under, the size of their headers."""
-    known = file_columns(ledger.queues, round_)
-    sizes = np.where(known.sure, round_.bytes + header_bytes, _NO_SIZE)
-    columns = [
-        round_.plan, known.table_id, known.span, known.logical_table_id,
-        [schema for schema, _ in names], [table for _, table in names],
-        round_.version, round_.directory, round_.date, round_.number, sizes, known.last_ts, known.last_seq,
-        [schema for schema, _ in targets], [table for _, table in targets], dispatchers,
-    ]  # fmt: skip
-    return pa.Table.from_arrays(
-        [pa.array(column, kind) for column, kind in zip(columns, FILES.types, strict=True)], schema=FILES
-    )
-
-
-def still_orphans(orphans: pa.Table, landed: list[pa.Table], options: paths.PathOptions) -> pa.Table:
-    """Those that the old writer may still create after this has landed.
+def still_orphans(orphans: pa.Table, landed: list[pa.Table], options: PathOptions) -> pa.Table:
+    """The missing files that the old writer may still create after these have landed.
 
     It goes on behind files of ours that are the same as its own, and stops at the first that is another. A table that
     lands in another directory is past all of them.
     """
     if not orphans.num_rows:
         return orphans
-    theirs = [(lane_path(row, options), row) for row in orphans.to_pylist()]
-    ends = {(lane, row["number"], row["last_ts"], row["last_seq"]) for lane, row in theirs}
+    theirs = [(file.lane(options), file) for file in planned_files(orphans)]
+    ends = {(lane, file.number, file.last_ts, file.last_seq) for lane, file in theirs}
     last: dict[str, int] = {}
     stopped: set[str] = set()
     directories: dict[tuple[int, int], set[str]] = {}
-    for row in (row for table in landed for row in table.to_pylist()):
-        lane = lane_path(row, options)
-        last[lane] = max(last.get(lane, 0), row["number"])
-        directories.setdefault((row["table_id"], row["span"]), set()).add(lane)
-        if (lane, row["number"], row["last_ts"], row["last_seq"]) not in ends:
+    for file in (file for table in landed for file in planned_files(table)):
+        lane = file.lane(options)
+        last[lane] = max(last.get(lane, 0), file.number)
+        directories.setdefault((file.table_id, file.span), set()).add(lane)
+        if (lane, file.number, file.last_ts, file.last_seq) not in ends:
             stopped.add(lane)
     kept = [
         lane not in stopped
-        and row["number"] > last.get(lane, 0)
-        and directories.get((row["table_id"], row["span"]), {lane}) == {lane}
-        for lane, row in theirs
+        and file.number > last.get(lane, 0)
+        and directories.get((file.table_id, file.span), {lane}) == {lane}
+        for lane, file in theirs
     ]
     return orphans.filter(pa.array(kept, pa.bool_()))
-
-
-def lane_path(file: dict[str, Any], options: paths.PathOptions) -> str:
-    return paths.index_path(data_key(file, options), naming(file, options))
-
-
-def naming(file: dict[str, Any], options: paths.PathOptions) -> paths.PathOptions:
-    """How this file is named, whatever the option says by now."""
-    return replace(options, across_nodes=bool(file["dispatcher"]))
-
-
-def data_key(file: dict[str, Any], options: paths.PathOptions) -> paths.DataKey:
-    return paths.DataKey(
-        schema=file["target_schema"],
-        table=file["target_table"],
-        version=file["directory"],
-        table_id=file["table_id"],
-        is_partition=file["table_id"] != file["logical_table_id"],
-        date=date_of(file["date"], options.date_separator),
-        dispatcher=file["dispatcher"],
-    )
-
-
-def date_of(number: int, separator: str) -> str:
-    """`date_of(20260131, "day")` is 2026-01-31; 0 stands for no date."""
-    text = f"{number:08d}"
-    full = f"{text[:4]}-{text[4:6]}-{text[6:]}"
-    return full[: {"none": 0, "year": 4, "month": 7, "day": 10}[separator]]
-
-
-def number_of(path: str) -> int:
-    return int(path.rsplit("/", 1)[1].split(".")[0])
-
-
-def _head_json(head: Head) -> dict[str, Any]:
-    return {
-        "checkpoint-ts": head.checkpoint_ts,
-        "position": head.position,
-        "layouts": head.layouts,
-        "confirmed": head.confirmed,
-        "withdrawn": head.withdrawn,
-        "takeover": head.takeover,
-        "spans": head.spans,
-        "shape": head.shape,
-        "foreign": head.foreign,
-        "surpassed": head.surpassed,
-    }
 
 
 def _give_back_memory() -> None:
@@ -339,15 +234,3 @@ def _give_back_memory() -> None:
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(OSError, AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _bytes_of(table: pa.Table) -> bytes:
-    """Compressed: a snapshot of a million tables is 8 MiB instead of 97, and written in less time."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def table_of(data: bytes) -> pa.Table:
-    return pa.ipc.open_stream(data).read_all()

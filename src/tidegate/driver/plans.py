@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tidegate.control.barrier import Key, Write
 from tidegate.control.ledger import Ledger
 from tidegate.control.rounds import Round
-from tidegate.driver.journal import date_of, file_rows
+from tidegate.driver.entries import date_of, file_rows
 from tidegate.executor.jobs import LandJob, LandOptions
 from tidegate.executor.rows import PLANS, SchemaPlan
 from tidegate.executor.spool import SegmentReader

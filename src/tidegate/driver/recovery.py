@@ -8,10 +8,7 @@ in flight, and none for a table.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,28 +19,23 @@ import pyarrow.compute as pc
 from tidegate.control.columns import Ints
 from tidegate.control.ledger import Ledger
 from tidegate.control.records import Saved
-from tidegate.driver.journal import (
+from tidegate.driver.adoption import adopt
+from tidegate.driver.entries import (
     ENTRY,
     FILES,
     FOLDER,
     SNAPSHOT,
     Head,
-    Journal,
-    data_key,
-    lane_path,
-    naming,
+    head_of,
     number_of,
-    still_orphans,
+    planned_files,
     table_of,
+    table_of_files,
 )
-from tidegate.errors import StoreConflict, StoreRefused, StoreUnavailable
-from tidegate.executor.floor import Floor
-from tidegate.executor.index import put_index
-from tidegate.format import layout as paths
+from tidegate.driver.journal import Journal, still_orphans
+from tidegate.errors import StoreUnavailable
+from tidegate.format.layout import PathOptions
 from tidegate.storage.store import Store
-
-_ADOPT_AT_ONCE = 64
-
 
 _ANY_SHAPE: Mapping[str, str] = {}
 
@@ -69,7 +61,7 @@ class Recovered:
 
 def open_journal(
     store: Store,
-    options: paths.PathOptions,
+    options: PathOptions,
     shape: Mapping[str, str] = _ANY_SHAPE,
     foreign: bool = False,
     written_ts: int = 0,
@@ -77,10 +69,10 @@ def open_journal(
     """Read what is there, adopt what landed unconfirmed, and take over by creating the next entry.
 
     `shape` are the options that shape paths and bytes, which one prefix has for good. `foreign` says that somebody
-    else's files stand there, `written_ts` is the checkpoint in `metadata`. We never write one that the journal does not
+    else's files are there, `written_ts` is the checkpoint in `metadata`. We never write one that the journal does not
     know, so a greater one says that another writer was here after us.
     """
-    journal, found = _read_all(store, options)
+    journal, found = read_journal(store, options)
     found.shape = dict(shape)
     found.surpassed |= written_ts > found.checkpoint_ts
     found.checkpoint_ts = max(found.checkpoint_ts, written_ts)
@@ -90,18 +82,24 @@ def open_journal(
     journal.record(replace(head, foreign=found.foreign, surpassed=found.surpassed))
     if found.surpassed:
         _forget_plans(found)
-    _adopt(store, options, found, pa.concat_tables([found.orphans, found.pending]))
+    planned = planned_files(pa.concat_tables([found.orphans, found.pending]))
+    found.next_plan = max([found.next_plan, *(file.plan + 1 for file in planned)])
+    landed, found.orphans = adopt(store, options, planned)
+    found.adopted = sum(file.last_ts > 0 for file in landed)
+    if planned:
+        found.tables.append(table_of_files(landed))
     journal.orphans = found.orphans
     return journal, found
 
 
 def _forget_plans(found: Recovered) -> None:
-    """Another writer has used the numbers since: what stands under them may be its own, of whatever size."""
+    """Another writer has used the numbers since: a file under one of them may be its own, of whatever size."""
     found.next_plan = max([found.next_plan, *(plan + 1 for plan in found.pending["plan"].to_pylist())])
     found.pending = found.orphans = FILES.empty_table()
 
 
-def _read_all(store: Store, options: paths.PathOptions) -> tuple[Journal, Recovered]:
+def read_journal(store: Store, options: PathOptions) -> tuple[Journal, Recovered]:
+    """What the journal says, and the journal itself to go on with; nothing is written. Both are empty without one."""
     names = sorted(path for path, _ in store.list(FOLDER))
     entries = [path for path in names if path.endswith(ENTRY)]
     snapshots = [path for path in names if path.endswith(SNAPSHOT)]
@@ -115,12 +113,6 @@ def _read_all(store: Store, options: paths.PathOptions) -> tuple[Journal, Recove
             if _read_entry(store, path, found, options):
                 journal.takeovers.add(journal.number)
     return journal, found
-
-
-def floor_of(ledger: Ledger) -> Floor | None:
-    """What is durable already although the position may lie before it."""
-    columns = ledger.floor()
-    return Floor(*columns) if columns is not None else None
 
 
 def restore(ledger: Ledger, found: Recovered, now: float) -> None:
@@ -140,70 +132,10 @@ def restore(ledger: Ledger, found: Recovered, now: float) -> None:
     )
 
 
-def _adopt(store: Store, options: paths.PathOptions, found: Recovered, planned: pa.Table) -> None:
-    """Files that were planned and never confirmed: adopt those that exist, up to the first missing one of a lane."""
-    lanes: dict[str, list[dict[str, Any]]] = {}
-    for file in planned.to_pylist():
-        lanes.setdefault(lane_path(file, options), []).append(file)
-        found.next_plan = max(found.next_plan, file["plan"] + 1)
-    with ThreadPoolExecutor(_ADOPT_AT_ONCE, "adopt") as pool:
-        answers = list(pool.map(lambda files: _adopt_lane(store, options, files), lanes.values()))
-    adopted = [file for answer in answers for file in answer.adopted]
-    orphans = [file for answer in answers if not answer.blocked for file in answer.missing]
-    next_files = [min(answer.missing, key=lambda file: int(file["number"])) for answer in answers if answer.missing]
-    before = [{**file, "number": file["number"] - 1, "last_ts": 0, "last_seq": 0} for file in next_files]
-    found.adopted, found.orphans = len(adopted), pa.Table.from_pylist(orphans, schema=FILES)
-    if planned.num_rows:
-        found.tables.append(pa.Table.from_pylist([*adopted, *before], schema=FILES))
-
-
-@dataclass(frozen=True)
-class _Lane:
-    """What became of a lane's planned files; if `blocked`, something else stands where the first missing one goes."""
-
-    adopted: list[dict[str, Any]]
-    missing: list[dict[str, Any]]
-    blocked: bool
-
-
-def _adopt_lane(store: Store, options: paths.PathOptions, files: list[dict[str, Any]]) -> _Lane:
-    """Adopt what stands of one lane. Where that is refused the replay comes to the same files, and the table is named.
-
-    If it would write others, it meets the ones that stand, and a new start looks for them again.
-    """
-    try:
-        return _look_for(store, options, files)
-    except StoreRefused:
-        return _Lane([], files, blocked=False)
-
-
-def _look_for(store: Store, options: paths.PathOptions, files: list[dict[str, Any]]) -> _Lane:
-    """The files of one lane; a number may have been planned by several writers, one after the other."""
-    options, key = naming(files[0], options), data_key(files[0], options)
-    adopted: list[dict[str, Any]] = []
-    blocked = False
-    for number in sorted({file["number"] for file in files}):
-        size = store.size(paths.data_path(key, number, options))
-        # All plans of a number begin at the same change, so one of the same size is the same file (where partitions
-        # share a lane, they need not; then the last plan is it, for nobody else was alive). If none has the size,
-        # something else is in the way: the lane runs into it when it lands, and its table is named then.
-        alike = (file for file in files if file["number"] == number and file["bytes"] == size)
-        match = max(alike, key=lambda file: int(file["plan"]), default=None)
-        if match is None:
-            blocked = size is not None
-            break
-        adopted.append(match)
-    last = adopted[-1]["number"] if adopted else 0
-    if adopted:
-        with contextlib.suppress(StoreConflict):  # an index that is further shows it already
-            put_index(store, key, last, options, None, beat=lambda size: None)
-    return _Lane(adopted, [file for file in files if file["number"] > last], blocked)
-
-
 def _read_snapshot(store: Store, path: str, found: Recovered) -> list[int]:
     """Apply a snapshot; returns the entries with which writers took over, which stay whatever it replaces."""
     tables = _read(store, path)
-    body = json.loads(tables.schema.metadata[b"tidegate"])
+    body = head_of(tables.schema)
     _apply_head(body, found)
     found.tables.append(tables.replace_schema_metadata(None))
     _pend(found, table_of(bytes.fromhex(body["pending"])))
@@ -213,10 +145,10 @@ def _read_snapshot(store: Store, path: str, found: Recovered) -> list[int]:
     return takeovers
 
 
-def _read_entry(store: Store, path: str, found: Recovered, options: paths.PathOptions) -> bool:
+def _read_entry(store: Store, path: str, found: Recovered, options: PathOptions) -> bool:
     """Apply one entry; returns whether a writer took over with it."""
     table = _read(store, path)
-    head = json.loads(table.schema.metadata[b"tidegate"])
+    head = head_of(table.schema)
     table = table.replace_schema_metadata(None)
     _apply_head(head, found)
     found.pending = _without(found.pending, head["withdrawn"])

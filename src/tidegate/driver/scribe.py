@@ -19,15 +19,16 @@ from tidegate.clock import Clock
 from tidegate.control.ledger import Durable, Ledger
 from tidegate.control.retries import pause_s
 from tidegate.control.rounds import Round
+from tidegate.driver.entries import Head, planned_files
 from tidegate.driver.inspection import checkpoint_in
-from tidegate.driver.journal import FencedOff, Head, Journal, Snapshot, data_key
+from tidegate.driver.journal import FencedOff, Journal, Snapshot
 from tidegate.driver.life import Life
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.retention import Retention
 from tidegate.driver.startup import Started
 from tidegate.errors import LandingError, StoreUnavailable, TidegateError
-from tidegate.format.layout import METADATA, data_path, metadata_text
+from tidegate.format.layout import METADATA, data_dir, metadata_text
 from tidegate.format.tables import SETTLED
 from tidegate.storage.store import Store
 
@@ -100,10 +101,8 @@ class Scribe:
     def note_directories(self, files: pa.Table) -> None:
         """These directories get files, so retention must know them."""
         if self.retention.active and "plan" in files.column_names:  # a snapshot's tables were noted before
-            keys = ((file["date"], data_key(file, self.journal.options)) for file in files.to_pylist())
-            self.retention.note(
-                (date, data_path(key, 1, self.journal.options).rpartition("/")[0]) for date, key in keys
-            )
+            options = self.journal.options
+            self.retention.note((file.date, data_dir(file.key(options), options)) for file in planned_files(files))
 
     # -- progress ------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from tidegate.driver.inspection import EMPTY, TICDC, inspect, refuse_changes, re
 from tidegate.driver.journal import Journal
 from tidegate.driver.recovery import Recovered, open_journal, restore
 from tidegate.errors import StoreRefused, StoreUnavailable
+from tidegate.executor.floor import Floor
 from tidegate.format.layout import RESERVED_PREFIX, PathOptions
 from tidegate.storage.store import Store
 
@@ -79,6 +80,12 @@ def restored_ledger(sink: Sink, limits: Limits, found: Recovered, now: float) ->
     if found.tables and bool(found.spans) != sink.paths.across_nodes:
         ledger.queues.lanes.number[:] = 0  # files are named in another way now, and count from 1
     return ledger
+
+
+def floor_of(ledger: Ledger) -> Floor | None:
+    """What is durable already although the position may be before it: ingest drops it when it comes again."""
+    columns = ledger.floor()
+    return Floor(*columns) if columns is not None else None
 
 
 def _agreed_spans(sink: Sink, found: Recovered) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tidegate.driver.journal import data_key, naming
+from tidegate.driver.entries import planned_files as files_of
 from tidegate.driver.recovery import read_journal
 from tidegate.format.layout import PathOptions, data_path
 from tidegate.reader.replay import Planned
@@ -26,15 +26,15 @@ def planned_files(store: Store, options: PathOptions, checkpoint_ts: int) -> Pla
     numbers. The next start adopts nothing then, and neither does this.
     """
     try:
-        found = read_journal(store)
+        _, found = read_journal(store, options)
     except (ValueError, KeyError):  # no journal of ours, or a damaged one: it explains no data file
         return {}
-    if found is None or checkpoint_ts > found.checkpoint_ts:
+    if checkpoint_ts > found.checkpoint_ts:
         return {}
     planned: dict[str, set[int]] = {}
-    for file in pa.concat_tables([found.orphans, found.pending]).to_pylist():
-        path = data_path(data_key(file, options), file["number"], naming(file, options))
-        planned.setdefault(path, set()).add(file["bytes"])
+    for file in files_of(pa.concat_tables([found.orphans, found.pending])):
+        path = data_path(file.key(options), file.number, file.naming(options))
+        planned.setdefault(path, set()).add(file.bytes)
     return planned
 
 
