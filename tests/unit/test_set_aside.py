@@ -269,7 +269,7 @@ def test_a_landing_under_way_while_it_is_copied_reads_what_it_was_told(opened: O
             move = changefeed.ledger.remains()  # another thread looks for something to copy
         if move is not None:
             moves.append(move)
-            changefeed.landing.move(move)
+            changefeed.landing.moves.carry_out(move)
         return land(plans, job)
 
     store.end("refuse", "/t1/")

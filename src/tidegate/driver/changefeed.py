@@ -24,6 +24,7 @@ from tidegate.driver.intake import Intake
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.landing import Landing
 from tidegate.driver.life import Life
+from tidegate.driver.moves import Moves
 from tidegate.driver.observer import Observer
 from tidegate.driver.options import Options
 from tidegate.driver.plans import PlanBook
@@ -85,8 +86,9 @@ class Changefeed:
             Refusals(self.ledger, self.book, o.splittable_check), o.wakes_when_durable, floor_of(self.ledger),
         )  # fmt: skip
         self.ddls = DdlWriter(self.life, self.clock, self.ledger, self.book, self.observer, self.jobs)
+        moves = Moves(self.life, self.clock, self.ledger, self.spool, self.observer, self.jobs)
         self.landing = Landing(
-            self.life, self.clock, self.ledger, self.book, self.spool, self.intake, self.ddls, self.scribe, held,
+            self.life, self.clock, self.ledger, self.book, self.spool, self.intake, self.ddls, moves, self.scribe, held,
             self.observer, self.jobs, self.slots, o.sink.paths.date_separator,
         )  # fmt: skip
         runs = [("scribe", self.scribe.run), ("gauges", self.observer.watch)]

@@ -7,7 +7,6 @@ fails is retried after a pause; DDLs of other tables go on meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,7 +19,7 @@ from tidegate.control.blocking import Ddl
 from tidegate.control.ledger import Ledger
 from tidegate.control.schema_writes import SchemaWrites
 from tidegate.driver.jobs import Jobs
-from tidegate.driver.life import Life
+from tidegate.driver.life import Life, Work
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
 from tidegate.events import DDL
@@ -62,7 +61,7 @@ class DdlWriter:
             self._writes.add(fresh, now)
             self.life.notify()
 
-    def next_work(self, now: float) -> Callable[[], None] | None:
+    def next_work(self, now: float) -> Work | None:
         """Writing the schema files that are due, if any are. The caller holds the lock."""
         self.collect(now)
         if self.ledger.planner.closing:

@@ -1,15 +1,13 @@
 """Stage two of the ack: what was accepted becomes files on the sink, and is durable from its receipt on.
 
 Each land thread asks for work and does it: schema files of DDLs first, because what is behind a DDL waits for nothing
-else; then the planner's next round; then, when the spool is under pressure, copying together what cannot land and pins
-nearly empty segments.
+else; then the planner's next round; then moving remains of the spool.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,27 +17,23 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidegate.clock import Clock
-from tidegate.control.compaction import Copy, Move
 from tidegate.control.ledger import Ledger
 from tidegate.control.rounds import Round
 from tidegate.control.versions import Found
 from tidegate.driver.ddl import DdlWriter
 from tidegate.driver.held import HeldTables
 from tidegate.driver.intake import Intake, delete_segments
-from tidegate.driver.jobs import Jobs, first_line
-from tidegate.driver.life import Life
+from tidegate.driver.jobs import Jobs
+from tidegate.driver.life import Life, Work
+from tidegate.driver.moves import Moves
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.scribe import Scribe
 from tidegate.errors import BrokenInvariant, SpoolLost, StoreUnavailable
 from tidegate.executor.rows import CONFLICT, ELSEWHERE, HUNG, LANDED, LOST
-from tidegate.executor.spool import Appended, Segments
+from tidegate.executor.spool import Segments
 
 log = logging.getLogger("tidegate")
-
-_MOVE_EVERY_S, _MOVE_PAUSE_S = 0.5, 10.0
-
-Work = Callable[[], None]
 
 
 @dataclass
@@ -51,6 +45,7 @@ class Landing:
     spool: Segments
     intake: Intake
     ddls: DdlWriter
+    moves: Moves
     scribe: Scribe
     held: HeldTables
     observer: Observer
@@ -58,8 +53,6 @@ class Landing:
     slots: int  # tasks that may run at once
     date_separator: str
     _running: int = 0  # land jobs
-    _moves: int = 0
-    _next_move: float = 0.0
 
     def run(self) -> None:
         """A land thread."""
@@ -98,11 +91,7 @@ class Landing:
             return schema_files
         if (round_ := self._next_round(now)) is not None:
             return partial(self._land, round_)
-        if now < self._next_move:
-            return None
-        self._next_move = now + _MOVE_EVERY_S
-        move = self.ledger.remains()
-        return partial(self.move, move) if move is not None else None
+        return self.moves.next_work(now)
 
     # -- rounds --------------------------------------------------------------------------------------------------
 
@@ -172,28 +161,6 @@ class Landing:
             ds, owner = self.ledger.queues.dispatchers, int(round_.dispatcher[i])
             if self.scribe.journal.has_orphan(int(ds.table_id[owner]), int(ds.span[owner])):
                 raise StoreUnavailable(f"a process of an earlier run still wrote: {receipts['error'][i]}")
-
-    # -- remains of the spool ------------------------------------------------------------------------------------
-
-    def move(self, move: Move) -> None:
-        """Copy what cannot land together, so that the segments it pins can be deleted."""
-        with self.life.lock:
-            self._moves += 1
-            at = zip(move.segments.tolist(), move.offsets.tolist(), move.lengths.tolist(), strict=True)
-            slices = [(self.ledger.spool.path(segment), offset, length) for segment, offset, length in at]
-            room, name = self.spool.room(1, self.ledger.spool.tier_bytes), f"move{self._moves}-0-0"
-        copied: list[Appended] = []
-        try:
-            copied = self.jobs.run_gather(slices, room, name)
-        except Exception as exc:
-            log.warning("cannot copy the remains of the spool together, will retry: %s", first_line(exc))
-            self._next_move = self.clock.steady() + _MOVE_PAUSE_S
-            self.spool.delete_batch(name.split("-")[0])
-        with self.life.lock:
-            freed = self.ledger.moved(move, [Copy(*each) for each in copied])
-            self.life.notify()
-        delete_segments(self.spool, freed)
-        self.observer.moved(sum(length for _, _, length in slices) if copied else 0)
 
 
 def _is(receipts: pa.Table, outcome: str) -> NDArray[np.bool_]:

@@ -17,6 +17,7 @@ from tidegate.errors import TidegateError
 _WAIT_S = 0.05
 
 T = TypeVar("T")
+Work = Callable[[], None]  # what a land thread does next
 
 
 class Life:

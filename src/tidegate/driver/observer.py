@@ -8,8 +8,8 @@ only counted is told without it.
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -23,13 +23,11 @@ from tidegate.control.barrier import Key
 from tidegate.control.ledger import Accepted, Durable, Ledger
 from tidegate.control.markers import Block
 from tidegate.control.rounds import Round
-from tidegate.control.spool import TIERS
-from tidegate.control.top import TOP, TableLine, top_tables
+from tidegate.control.top import TableLine
 from tidegate.driver.life import Life
-from tidegate.errors import BadSetting
-from tidegate.events import physical_ms
+from tidegate.driver.view import View
 from tidegate.observe.metrics import Metrics
-from tidegate.observe.status import NAMED, USD_PER_REQUEST, Rate, Status, Totals
+from tidegate.observe.status import NAMED, Status, Totals
 
 log = logging.getLogger("tidegate")
 
@@ -58,19 +56,15 @@ class Observer:
     ledger: Ledger
     metrics: Metrics
     totals: Totals
-    _failures: dict[int, str] = field(default_factory=dict)  # by dispatcher, why its files do not land
-    _ddl_failures: dict[Key, str] = field(default_factory=dict)
-    _waiting: str | None = None
-    _rate: Rate = field(default_factory=Rate)
-    _arrivals: deque[tuple[float, int]] = field(default_factory=deque)  # when each resolved mark was accepted
+
+    def __post_init__(self) -> None:
+        self.view = View(self.life, self.clock, self.ledger, self.totals)
 
     # -- accepted ------------------------------------------------------------------------------------------------
 
     def accepted(self, accepted: Accepted, left_out: LeftOut, resolved_ts: int, now: float) -> None:
         """A batch is in the ledger. The caller holds the lock."""
-        if resolved_ts:
-            self._forget_reached()
-            self._arrivals.append((now, resolved_ts))
+        self.view.resolved(resolved_ts, now)
         self.totals.rows_accepted += accepted.rows
         self.totals.bytes_accepted += accepted.bytes
         self.totals.duplicates += accepted.duplicates + left_out.repeated_rows
@@ -132,17 +126,17 @@ class Observer:
 
     def failed(self, round_: Round, receipts: pa.Table, failed: NDArray[np.bool_]) -> None:
         """The status names a table from its first failure until it lands. The caller holds the lock."""
-        if self._failures:
+        if self.view.failures:
             for owner in round_.dispatcher[~failed].tolist():
-                self._failures.pop(owner, None)
+                self.view.failures.pop(owner, None)
         if not failed.any():
             return
         errors, fresh = receipts["error"].to_pylist(), dict[int, str]()
         for i in np.flatnonzero(failed).tolist():
             owner = int(round_.dispatcher[i])
-            if errors[i] and owner not in self._failures:
+            if errors[i] and owner not in self.view.failures:
                 fresh[owner] = errors[i]
-            self._failures[owner] = errors[i] or self._failures.get(owner, "waits for an earlier file")
+            self.view.failures[owner] = errors[i] or self.view.failures.get(owner, "waits for an earlier file")
         for owner, error in islice(fresh.items(), NAMED):
             log.warning("landing %s failed, will retry: %s", self.ledger.queues.name(owner), error)
         if len(fresh) > NAMED:
@@ -161,7 +155,7 @@ class Observer:
         """So many requests went to the store for this purpose."""
         self.metrics.inc("store_requests_total", requests, op=op)
         with self.life.lock:
-            self._rate.add(self.clock.steady(), requests)
+            self.view.rate.add(self.clock.steady(), requests)
 
     def retried(self) -> None:
         self.metrics.inc("store_retries_total")
@@ -173,19 +167,19 @@ class Observer:
 
     def waits_for(self, cause: str | None) -> None:
         """What the whole changefeed waits for; None if for nothing."""
-        self._waiting = cause
+        self.view.waiting = cause
 
     # -- DDL -----------------------------------------------------------------------------------------------------
 
     def ddl_failed(self, key: Key, error: str) -> bool:
         """A schema file could not be written; True if that is the DDL's first failure. The caller holds the lock."""
-        is_first = key not in self._ddl_failures
-        self._ddl_failures[key] = error
+        is_first = key not in self.view.ddl_failures
+        self.view.ddl_failures[key] = error
         return is_first
 
     def ddl_written(self, key: Key) -> None:
         """The caller holds the lock."""
-        self._ddl_failures.pop(key, None)
+        self.view.ddl_failures.pop(key, None)
 
     def ddl_over(self, block: Block, outcome: str, now: float) -> None:
         metrics = self.metrics
@@ -210,94 +204,11 @@ class Observer:
             self.life.pause(_MEASURE_EVERY_S)
 
     def measure(self) -> None:
-        with self.life.lock:
-            gauges = self._gauges()
-            checkpoint, resolved = self.ledger.checkpoint(), self.ledger.progress.resolved_ts
-        wall_ms = self.clock.wall().timestamp() * 1000
-        for name, ts in (("checkpoint", checkpoint), ("resolved", resolved)):
-            gauges[f"{name}_ts"] = physical_ms(ts)
-            if ts:
-                gauges[f"{name}_lag_seconds"] = max(0.0, (wall_ms - physical_ms(ts)) / 1000)
-        for name, value in gauges.items():
+        for name, value in self.view.gauges().items():
             self.metrics.set(name, value)
 
-    def _gauges(self) -> dict[str, float]:
-        ledger = self.ledger
-        waiting = ledger.planner.retries.waiting_items
-        return {
-            **{f"spool_{tier}_bytes": ledger.spool.tier_bytes[i] for i, tier in enumerate(TIERS)},
-            "spool_segment_count": ledger.spool.segment_count,
-            "spool_items": ledger.spool.items,
-            "active_tables": ledger.queues.active,
-            "writer_input_len": ledger.queues.queued,
-            "in_flight_len": ledger.accounts.in_flight - waiting,
-            "to_be_flushed_len": waiting,
-            "ddl_unfinished": len(ledger.blocking.blocks),
-        }
-
     def status(self) -> Status:
-        with self.life.lock:
-            ledger, totals, now = self.ledger, self.totals, self.clock.steady()
-            spool, progress = ledger.spool, ledger.progress
-            rate = self._rate.per_s(now)
-            return Status(
-                state=self._state(),
-                rows_accepted=totals.rows_accepted,
-                bytes_accepted=totals.bytes_accepted,
-                rows_landed=totals.rows_landed,
-                bytes_landed=totals.bytes_landed,
-                files=sum(totals.reasons.values()),
-                reasons=dict(totals.reasons),
-                spool_bytes=spool.occupied_bytes,
-                spool_high_mark=spool.high_mark,
-                spool_low_mark=spool.low_mark,
-                spool_max_bytes=spool.max_bytes,
-                wake_held=not spool.may_wake(),
-                checkpoint_ts=ledger.checkpoint(),
-                resolved_ts=progress.resolved_ts,
-                lag_s=self._lag_s(now),
-                active_tables=ledger.queues.active,
-                queued_items=ledger.queues.queued,
-                in_flight_items=ledger.accounts.in_flight,
-                duplicates=totals.duplicates,
-                retrying={ledger.queues.name(owner): error for owner, error in islice(self._failures.items(), NAMED)},
-                retrying_tables=len(self._failures),
-                waiting=self._waiting,
-                requests_per_s=rate,
-                requests_usd_per_day=rate * 86_400 * USD_PER_REQUEST,
-                put_budget_late_s=ledger.planner.budget.late_s,
-                ddls={block.event.query: self._ddl_waits_for(block) for block in ledger.blocking.blocks.values()},
-                error=str(self.life.error) if self.life.error is not None else None,
-            )
+        return self.view.status()
 
     def tables(self, by: str, k: int) -> list[TableLine]:
-        """The first k tables by lag, by small files, or by bytes landed in this run."""
-        if by not in TOP:
-            raise BadSetting(f"tables are listed by one of {', '.join(TOP)}, not by {by!r}")
-        with self.life.lock:
-            return top_tables(self.ledger.queues, by, k, self.clock.steady())
-
-    def _ddl_waits_for(self, block: Block) -> str:
-        if block.key in self._ddl_failures:
-            return self._ddl_failures[block.key]
-        if before := [key for key in block.waits_for if key in self.ledger.blocking.blocks]:
-            return f"the DDL of commit-ts {min(before).ts}"
-        if block.left is None:
-            return "changes before it"
-        return f"{len(block.left)} tables to land" if len(block.left) else block.stage
-
-    def _state(self) -> str:
-        if self.life.error is not None:
-            return "failed"
-        if self.life.closed:
-            return "stopped"
-        return "closing" if self.life.stopping else "running"
-
-    def _lag_s(self, now: float) -> float:
-        """Seconds since the oldest resolved mark that the checkpoint has not reached was accepted."""
-        self._forget_reached()
-        return now - self._arrivals[0][0] if self._arrivals else 0.0
-
-    def _forget_reached(self) -> None:
-        while self._arrivals and self._arrivals[0][1] <= self.ledger.progress.checkpoint_ts:
-            self._arrivals.popleft()
+        return self.view.tables(by, k)

@@ -1,0 +1,133 @@
+"""A changefeed at one moment: what the status, the list of tables and the gauges say.
+
+Everything is read with the lock held, so that one look never sees half of a change. The observer keeps the facts that
+are not in the ledger; nobody else writes them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tidegate.clock import Clock
+from tidegate.control.barrier import Key
+from tidegate.control.ledger import Ledger
+from tidegate.control.markers import Block
+from tidegate.control.spool import TIERS
+from tidegate.control.top import TOP, TableLine, top_tables
+from tidegate.driver.life import Life
+from tidegate.errors import BadSetting
+from tidegate.events import physical_ms
+from tidegate.observe.status import NAMED, USD_PER_REQUEST, Rate, Status, Totals
+
+
+@dataclass
+class View:
+    life: Life
+    clock: Clock
+    ledger: Ledger
+    totals: Totals
+    failures: dict[int, str] = field(default_factory=dict)  # by dispatcher, why its files do not land
+    ddl_failures: dict[Key, str] = field(default_factory=dict)
+    waiting: str | None = None  # what the whole changefeed waits for
+    rate: Rate = field(default_factory=Rate)  # of requests
+    _arrivals: deque[tuple[float, int]] = field(default_factory=deque)  # when each resolved mark was accepted
+
+    def resolved(self, resolved_ts: int, now: float) -> None:
+        """A resolved mark was accepted; 0 for none. The caller holds the lock."""
+        if resolved_ts:
+            self._forget_reached()
+            self._arrivals.append((now, resolved_ts))
+
+    def gauges(self) -> dict[str, float]:
+        with self.life.lock:
+            gauges = self._counts()
+            checkpoint, resolved = self.ledger.checkpoint(), self.ledger.progress.resolved_ts
+        wall_ms = self.clock.wall().timestamp() * 1000
+        for name, ts in (("checkpoint", checkpoint), ("resolved", resolved)):
+            gauges[f"{name}_ts"] = physical_ms(ts)
+            if ts:
+                gauges[f"{name}_lag_seconds"] = max(0.0, (wall_ms - physical_ms(ts)) / 1000)
+        return gauges
+
+    def _counts(self) -> dict[str, float]:
+        ledger = self.ledger
+        waiting = ledger.planner.retries.waiting_items
+        return {
+            **{f"spool_{tier}_bytes": ledger.spool.tier_bytes[i] for i, tier in enumerate(TIERS)},
+            "spool_segment_count": ledger.spool.segment_count,
+            "spool_items": ledger.spool.items,
+            "active_tables": ledger.queues.active,
+            "writer_input_len": ledger.queues.queued,
+            "in_flight_len": ledger.accounts.in_flight - waiting,
+            "to_be_flushed_len": waiting,
+            "ddl_unfinished": len(ledger.blocking.blocks),
+        }
+
+    def status(self) -> Status:
+        with self.life.lock:
+            ledger, totals, now = self.ledger, self.totals, self.clock.steady()
+            spool, progress = ledger.spool, ledger.progress
+            rate = self.rate.per_s(now)
+            return Status(
+                state=self._state(),
+                rows_accepted=totals.rows_accepted,
+                bytes_accepted=totals.bytes_accepted,
+                rows_landed=totals.rows_landed,
+                bytes_landed=totals.bytes_landed,
+                files=sum(totals.reasons.values()),
+                reasons=dict(totals.reasons),
+                spool_bytes=spool.occupied_bytes,
+                spool_high_mark=spool.high_mark,
+                spool_low_mark=spool.low_mark,
+                spool_max_bytes=spool.max_bytes,
+                wake_held=not spool.may_wake(),
+                checkpoint_ts=ledger.checkpoint(),
+                resolved_ts=progress.resolved_ts,
+                lag_s=self._lag_s(now),
+                active_tables=ledger.queues.active,
+                queued_items=ledger.queues.queued,
+                in_flight_items=ledger.accounts.in_flight,
+                duplicates=totals.duplicates,
+                retrying={ledger.queues.name(owner): error for owner, error in islice(self.failures.items(), NAMED)},
+                retrying_tables=len(self.failures),
+                waiting=self.waiting,
+                requests_per_s=rate,
+                requests_usd_per_day=rate * 86_400 * USD_PER_REQUEST,
+                put_budget_late_s=ledger.planner.budget.late_s,
+                ddls={block.event.query: self._ddl_waits_for(block) for block in ledger.blocking.blocks.values()},
+                error=str(self.life.error) if self.life.error is not None else None,
+            )
+
+    def tables(self, by: str, k: int) -> list[TableLine]:
+        """The first k tables by lag, by small files, or by bytes landed in this run."""
+        if by not in TOP:
+            raise BadSetting(f"tables are listed by one of {', '.join(TOP)}, not by {by!r}")
+        with self.life.lock:
+            return top_tables(self.ledger.queues, by, k, self.clock.steady())
+
+    def _ddl_waits_for(self, block: Block) -> str:
+        if block.key in self.ddl_failures:
+            return self.ddl_failures[block.key]
+        if before := [key for key in block.waits_for if key in self.ledger.blocking.blocks]:
+            return f"the DDL of commit-ts {min(before).ts}"
+        if block.left is None:
+            return "changes before it"
+        return f"{len(block.left)} tables to land" if len(block.left) else block.stage
+
+    def _state(self) -> str:
+        if self.life.error is not None:
+            return "failed"
+        if self.life.closed:
+            return "stopped"
+        return "closing" if self.life.stopping else "running"
+
+    def _lag_s(self, now: float) -> float:
+        """Seconds since the oldest resolved mark that the checkpoint has not reached was accepted."""
+        self._forget_reached()
+        return now - self._arrivals[0][0] if self._arrivals else 0.0
+
+    def _forget_reached(self) -> None:
+        while self._arrivals and self._arrivals[0][1] <= self.ledger.progress.checkpoint_ts:
+            self._arrivals.popleft()
