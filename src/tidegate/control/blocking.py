@@ -27,7 +27,6 @@ from tidegate.control.markers import DRAINING, WAITING, WRITING, Block, Markers
 from tidegate.control.members import Members
 from tidegate.control.queues import Queues
 from tidegate.control.trigger import Trigger
-from tidegate.errors import BrokenInvariant
 from tidegate.format.ddl.events import NORMAL, TRIGGER, DdlEvent, has_schedule_changes, is_replicated
 
 
@@ -89,15 +88,6 @@ class Blocking:
         if block.blocking:
             self.maintainer.announce(key, event, frozenset(members.tolist()))
         return block
-
-    def has_drained(self, key: Key, checkpoint_ts: int) -> bool:
-        """Whether everything before this DDL's markers is durable. A DDL that never came is an error."""
-        block = self.blocks.get(key)
-        if block is not None:
-            return block.stage == WRITING
-        if not self.knows(key) and key.ts > checkpoint_ts:
-            raise BrokenInvariant(f"no DDL of commit-ts {key.ts}, seq {key.seq} has come, so it cannot drain")
-        return True
 
     @property
     def writing(self) -> bool:

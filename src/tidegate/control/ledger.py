@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tidegate.control.accounts import Accounts
 from tidegate.control.admission import Batch, admit, admit_ddls, read_batch, refuse_divided
-from tidegate.control.barrier import Key, Write
+from tidegate.control.barrier import Write
 from tidegate.control.blocking import Blocking, Ddl
 from tidegate.control.compaction import Compaction, Copy, Move
 from tidegate.control.idle import IdleTables
@@ -201,10 +201,6 @@ class Ledger:
         """The DDLs whose schema files can be written now; each is named once."""
         return self.blocking.advance(self.progress.resolved_ts, now) if self.blocking.blocks else []
 
-    def has_drained(self, key: Key) -> bool:
-        """Whether everything before this DDL's markers is durable. A DDL that never came is an error."""
-        return self.blocking.has_drained(key, self.progress.checkpoint_ts)
-
     def schema_written(self, write: Write) -> list[Block]:
         """The schema files of this DDL are written. Returns the DDLs that are over; what was behind them goes on."""
         over = self.blocking.written(write)
@@ -237,6 +233,10 @@ class Ledger:
         self.progress.position = saved.position
         self.planner.numbering.continue_plans(saved.next_plan)
         self._idle_tables.use(self.queues.known(), now)
+
+    def number_files_anew(self) -> None:
+        """File names are made in another way from now on, so every lane counts from 1 again."""
+        self.queues.lanes.number[:] = 0
 
     def floor(self) -> FloorColumns | None:
         """What must be dropped when the source sends it again after a restart."""

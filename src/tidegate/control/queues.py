@@ -40,6 +40,10 @@ class Queues:
     def name(self, number: int) -> str:
         return f"{self.names.schemas[number]}.{self.names.tables[number]}"
 
+    def key(self, number: int) -> tuple[int, int]:
+        """Table id and span of this dispatcher."""
+        return int(self.dispatchers.table_id[number]), int(self.dispatchers.span[number])
+
     def find(self, table_id: Ints, span: Ints) -> Numbers:
         return self._keys.find(table_id, span)
 

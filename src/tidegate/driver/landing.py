@@ -158,8 +158,7 @@ class Landing:
         if (lost := pc.index(receipts["outcome"], LOST).as_py()) >= 0:
             raise SpoolLost(receipts["error"][lost].as_py())
         for i in np.flatnonzero(_is(receipts, CONFLICT)).tolist():
-            ds, owner = self.ledger.queues.dispatchers, int(round_.dispatcher[i])
-            if self.scribe.journal.has_orphan(int(ds.table_id[owner]), int(ds.span[owner])):
+            if self.scribe.journal.has_orphan(*self.ledger.queues.key(int(round_.dispatcher[i]))):
                 raise StoreUnavailable(f"a process of an earlier run still wrote: {receipts['error'][i]}")
 
 

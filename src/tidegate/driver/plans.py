@@ -61,8 +61,7 @@ class PlanBook:
         """The id of this dispatcher in names of files; "" where tables are not split."""
         if not self.options.paths.across_nodes:
             return ""
-        ds = self.ledger.queues.dispatchers
-        return dispatcher_id(self.changefeed_id, int(ds.table_id[owner]), int(ds.span[owner]))
+        return dispatcher_id(self.changefeed_id, *self.ledger.queues.key(owner))
 
     def _head_bytes(self, owner: int, fingerprint: int) -> int:
         key = (fingerprint, self._selected(owner, fingerprint))

@@ -78,7 +78,7 @@ def restored_ledger(sink: Sink, limits: Limits, found: Recovered, now: float) ->
     _ = ledger.blocking.trigger_number  # made now: among a million tables it would take a moment
     restore(ledger, found, now)
     if found.tables and bool(found.spans) != sink.paths.across_nodes:
-        ledger.queues.lanes.number[:] = 0  # files are named in another way now, and count from 1
+        ledger.number_files_anew()
     return ledger
 
 
