@@ -12,8 +12,8 @@ What a store can be told to do with a call:
     refuse       do nothing, raise StoreRefused
     unavailable  do nothing, raise StoreUnavailable
     lost         do it, then raise StoreUnavailable: the answer was lost
-    hang         wait while the fault stands, then do it
-    late         do it, then wait while the fault stands before answering
+    hang         wait until the fault ends, then do it
+    late         do it, then wait until the fault ends before answering
     slow         wait some seconds, then do it                                       (FaultyFileStore only)
 """
 
@@ -55,14 +55,14 @@ from tidegate.storage.store import Beat, Slices, Store, content_tag
 
 OK, REFUSE, UNAVAILABLE, LOST, HANG, LATE, SLOW = "ok", "refuse", "unavailable", "lost", "hang", "late", "slow"
 WORDS = (OK, REFUSE, UNAVAILABLE, LOST)  # what a script may say
-FAULTS = (REFUSE, UNAVAILABLE, LOST, HANG, LATE, SLOW)  # what may stand for a path
+FAULTS = (REFUSE, UNAVAILABLE, LOST, HANG, LATE, SLOW)  # what a path may have
 _POLL_S = 0.02
 
 T = TypeVar("T")
 
 
 class FakeClock:
-    """Both clocks stand still until `advance`: `FakeClock().advance(2.0)`."""
+    """Both clocks stop until `advance`: `FakeClock().advance(2.0)`."""
 
     def __init__(self, wall: datetime = datetime(2026, 1, 31, 12, tzinfo=UTC)) -> None:
         self._steady, self._wall = 1_000.0, wall
@@ -208,8 +208,8 @@ class MemoryStore:
 class FaultyFileStore:
     """Opens `file://` stores whose faults are files in the directory `control`, so that they work in any process.
 
-    A fault is the file `<control>/<fault>/<part of a path, quoted>`; it stands as long as the file exists. Pass the
-    opener where a store opener is asked for; it can be pickled. Calls of all processes are noted in `<control>/calls`.
+    A fault is the file `<control>/<fault>/<part of a path, quoted>` and lasts as long as that file. Pass the opener
+    where a store opener is asked for; it can be pickled. Calls of all processes are noted in `<control>/calls`.
     A `slow` call waits with `sleep`.
     """
 
@@ -387,7 +387,7 @@ class TinySource:
         return START_TS + (n + 1) * self.rows
 
     def lines(self) -> dict[str, list[tuple[bytes | None, ...]]]:
-        """The values that must stand on the sink in the end, in order, by table."""
+        """The values that must be on the sink in the end, in order, by table."""
         found: dict[str, list[tuple[bytes | None, ...]]] = {}
         for row in (row for n in range(self.batches) for row in self.changes(n)):
             found.setdefault(f"shop.{row['table_name']}", []).append(tuple(row["after"]))

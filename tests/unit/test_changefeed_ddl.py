@@ -275,7 +275,7 @@ def test_a_chunk_on_both_sides_of_a_ddl_is_refused(opened: Open) -> None:
     changefeed = opened()
     view = Table(SHOP, "shop", "v", 50, SHAPE)
     rows = [insert(1), insert(9), ddl_row(5, create_view(view, "CREATE VIEW `v` AS SELECT 1")), resolved(9)]
-    with pytest.raises(BadEvents, match=r"table shop.t1: changes from .* stand in one chunk although a DDL"):
+    with pytest.raises(BadEvents, match=r"table shop.t1: changes from .* are in one chunk although a DDL"):
         feed(changefeed, 0, [*LAYOUTS, *rows], "0")
 
 

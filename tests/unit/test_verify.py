@@ -247,13 +247,13 @@ def test_a_row_dropped_between_two_batches_of_the_source_is_still_called_dropped
 def test_a_doubled_row_is_named(sink: Sink) -> None:
     sink.change(2, lambda rows: [*rows[:5], rows[4], *rows[5:]])
     error = sink.error()
-    assert error.startswith(f"sbtest.sbtest2: row 22 is doubled: it stands again at row 6 of {sink.path(2)} (byte ")
+    assert error.startswith(f"sbtest.sbtest2: row 22 is doubled: it is again at row 6 of {sink.path(2)} (byte ")
     assert error.endswith("where row 23 should be")
 
 
 def test_a_doubled_chunk_is_named_by_its_first_row(sink: Sink) -> None:
     sink.change(2, lambda rows: [*rows[:8], *rows[3:8], *rows[8:]])
-    assert "sbtest.sbtest2: row 21 is doubled: it stands again at row 9 of" in sink.error()
+    assert "sbtest.sbtest2: row 21 is doubled: it is again at row 9 of" in sink.error()
 
 
 def test_a_file_landed_twice_is_doubled(sink: Sink) -> None:
@@ -261,19 +261,19 @@ def test_a_file_landed_twice_is_doubled(sink: Sink) -> None:
     sink.write(sink.tables[1], 5, sink.files[sink.path(4)])
     sink.put(index_path(key, sink.options), index_text(key, 5, sink.options))
     error = sink.error()
-    assert f"a row is doubled: the one at byte 0 of {sink.path(4)} stands again at row 1 of {sink.path(5)}" in error
+    assert f"a row is doubled: the one at byte 0 of {sink.path(4)} is again at row 1 of {sink.path(5)}" in error
     assert "no row after row 60" in error
 
 
 def test_the_last_row_doubled_at_the_end_of_the_source_is_found(sink: Sink) -> None:
     sink.change(4, lambda rows: [*rows, rows[-1]])
-    assert f"stands again at row 10 of {sink.path(4)}" in sink.error()
+    assert f"is again at row 10 of {sink.path(4)}" in sink.error()
 
 
 def test_the_last_row_doubled_before_an_endless_source_goes_on_is_found(tmp_path: Path) -> None:
     sink = build(tmp_path, ENDLESS, {"at": 4})
     sink.change(5, lambda rows: [*rows, rows[-1]])
-    assert f"row 80 is doubled: it stands again at row 13 of {sink.path(5)}" in sink.error()
+    assert f"row 80 is doubled: it is again at row 13 of {sink.path(5)}" in sink.error()
 
 
 @pytest.mark.parametrize(("first", "second"), [(4, 5), (2, 9)])
@@ -444,7 +444,7 @@ def test_data_of_a_table_that_the_source_does_not_know_is_named(tmp_path: Path, 
     strange = Sink(sink.root, uri, sink.settings, [stranger], sink.checkpoint_ts)
     sink.store.delete(strange.schema_path(stranger))
     path = data_path(key, 1, sink.options)
-    assert sink.error() == f"sbtest.sbtest4: the source has no such table, but {path} stands there"
+    assert sink.error() == f"sbtest.sbtest4: the source has no such table, but {path} exists"
 
 
 # The checkpoint.
@@ -526,8 +526,8 @@ def test_a_row_in_the_directory_of_another_version_is_found(tmp_path: Path) -> N
     sink.change(1, lambda rows: rows[1:], table=1)
     here = f"at row 4 of {sink.path(1, table=0)} (byte "
     error = sink.error()
-    assert error.startswith(f"shop.orders: row 4 (commit-ts 4) stands before its version, {here}")
-    assert error.endswith("under version 5; it should stand under version 9")
+    assert error.startswith(f"shop.orders: row 4 (commit-ts 4) is before its version, {here}")
+    assert error.endswith("under version 5; it should be under version 9")
 
 
 def test_headers_follow_the_version(tmp_path: Path) -> None:

@@ -525,7 +525,7 @@ def test_rows_behind_an_index_stand_under_its_version_although_the_columns_are_t
     later = found.sink.path("t/30/2026-01-31/CDC0")
     for path in (later, found.sink.path("t/30/2026-01-31/meta")):
         found.sink.store.objects[path.replace("t/30/", "t/25/")] = found.sink.store.objects.pop(path)
-    assert found.error().startswith("shop.t: row 6 (commit-ts 31) stands before its version, at row 1 of shop/t/25/")
+    assert found.error().startswith("shop.t: row 6 (commit-ts 31) is before its version, at row 1 of shop/t/25/")
 
 
 def test_a_row_in_the_directory_before_its_ddl_is_named(tmp_path: Path) -> None:
@@ -540,8 +540,8 @@ def test_a_row_in_the_directory_before_its_ddl_is_named(tmp_path: Path) -> None:
     found.move("t/20/2026-01-31/CDC0", "t/10/2026-01-31/CDC0")
     found.sink.store.objects[found.sink.path("t/20/2026-01-31/CDC0")] = b"x\r\n"
     error = found.error()
-    assert error.startswith(f"shop.t: row 6 (commit-ts 21) stands before its version, at row 3 of {path} (byte ")
-    assert error.endswith("under version 10; it comes after the DDL at commit-ts 20 and should stand under version 20")
+    assert error.startswith(f"shop.t: row 6 (commit-ts 21) is before its version, at row 3 of {path} (byte ")
+    assert error.endswith("under version 10; it comes after the DDL at commit-ts 20 and should be under version 20")
 
 
 def test_a_row_behind_a_ddl_that_it_is_older_than_is_named(tmp_path: Path) -> None:
@@ -549,8 +549,8 @@ def test_a_row_behind_a_ddl_that_it_is_older_than_is_named(tmp_path: Path) -> No
     path = found.sink.path("t/20/2026-01-31/CDC0")
     found.move("t/10/2026-01-31/CDC0", "t/20/2026-01-31/CDC0")
     assert found.error() == (
-        f"shop.t: row 5 (commit-ts 12) stands behind its version, at byte 0 of {path}, under version 20; "
-        "it is older than the DDL at commit-ts 20 and should stand under version 10"
+        f"shop.t: row 5 (commit-ts 12) is behind its version, at byte 0 of {path}, under version 20; "
+        "it is older than the DDL at commit-ts 20 and should be under version 10"
     )
 
 
@@ -642,7 +642,7 @@ def test_a_schema_file_of_a_filtered_table_is_named(tmp_path: Path) -> None:
 def test_data_of_a_filtered_table_is_named(tmp_path: Path) -> None:
     found = case(tmp_path, two_tables(lands=True), rules=without(["!shop.t"]))
     path = found.sink.path("shop/t/10/2026-01-31/CDC0")
-    assert found.error() == f"shop.t: the source has no such table, but {path} stands there"
+    assert found.error() == f"shop.t: the source has no such table, but {path} exists"
 
 
 def test_a_database_of_which_nothing_is_kept_has_no_file(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def refuse_divided(batch: Batch, markers: Markers) -> None:
     if found is not None:
         i, ts = found
         raise BadEvents(
-            f"table {batch.table(i)}: changes from commit-ts {batch.first_ts[i]} to {batch.last_ts[i]} stand in one "
+            f"table {batch.table(i)}: changes from commit-ts {batch.first_ts[i]} to {batch.last_ts[i]} are in one "
             f"chunk although a DDL of commit-ts {ts} comes between them; a source must end a micro-batch at a DDL that "
             "leaves the table's version as it is"
         )

@@ -56,7 +56,7 @@ class Lanes(Columns):
     version: Ints
     directory: Ints
     schema_version: Ints
-    busy: NDArray[np.bool_]  # a landing is under way, or waits to be tried again
+    busy: NDArray[np.bool_]  # a landing is under way, or waits for its retry
     look: NDArray[np.bool_]  # its state was given up: the next landing looks first which files exist
     owed: NDArray[np.bool_]  # an old writer may still create its next files: the lane keeps its date until it cannot
 

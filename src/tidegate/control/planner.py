@@ -51,7 +51,7 @@ class Planner:
     queues: Queues
     markers: Markers
     closing: bool = False  # the changefeed ends: everything is due
-    planned_bytes: int = 0  # in rounds under way; a round that waits to be tried again will free nothing soon
+    planned_bytes: int = 0  # in rounds under way; a round that waits for its retry will free nothing soon
     numbering: Numbering = field(default_factory=Numbering)
     _others_first: bool = False  # the last round was a suspect
 

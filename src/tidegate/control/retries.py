@@ -1,6 +1,6 @@
-"""What failed and is tried again: how long it pauses, and the line in which it waits.
+"""What failed and is retried: how long it pauses, and the line in which it waits.
 
-One rule for rounds and for schema files of DDLs. What failed is tried again as it was, after a pause that doubles up to
+One rule for rounds and for schema files of DDLs. What failed is retried as it was, after a pause that doubles up to
 a minute: a store that is down gets fewer and fewer requests, and a table that one user must repair costs nearly
 nothing. A round that hung is retried alone, one at a time, because the job around a hanging file ends late for every
 file in it.
@@ -83,7 +83,7 @@ class Retries:
 
     @property
     def waiting_items(self) -> int:
-        """Items of rounds that wait to be tried again."""
+        """Items of rounds that wait for their retry."""
         return sum(len(round_.slots) for line in (self._failed, self._suspects) for round_ in line)
 
     def failed(self, round_: Round, files: NDArray[np.bool_], hung: NDArray[np.bool_], now: float) -> None:

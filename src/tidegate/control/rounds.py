@@ -31,7 +31,7 @@ class Round:
     """
 
     id: int
-    plan: Ints  # a number for each file, which it keeps when it is tried again
+    plan: Ints  # a number for each file, which it keeps when it is retried
     slots: Numbers
     bounds: Ints
     dispatcher: Numbers

@@ -1,4 +1,4 @@
-"""The schema files of DDLs that wait to be written: which go out now, and when one that failed is tried again.
+"""The schema files of DDLs that wait to be written: which go out now, and when one that failed is retried.
 
 A land task writes them like data files, those of all DDLs that are due in one job. A DDL that fails waits out its pause
 alone. DDLs of other tables do not wait for it.

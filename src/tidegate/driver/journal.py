@@ -102,7 +102,7 @@ class Journal:
             self._withdrawn.extend(plans)
 
     def noted(self) -> tuple[list[int], list[int]]:
-        """What has landed, and what was withdrawn, and stands in no entry yet."""
+        """What has landed, and what was withdrawn, and is in no entry yet."""
         with self._noting:
             return list(self._confirmed), list(self._withdrawn)
 
@@ -127,8 +127,8 @@ class Journal:
     def snapshot(self, take: Callable[[], Snapshot], before: Callable[[int], None] = lambda number: None) -> None:
         """Replace all entries so far by one object, then delete them.
 
-        `take` and `before` are called while no entry can be written, so that what the entries say stands in the
-        snapshot's tables, or wherever `before` puts it.
+        `take` and `before` are called while no entry can be written, so that what the entries say is in the
+        snapshot's tables, or where `before` puts it.
         """
         with self._lock:
             self._write_snapshot(take(), before)
@@ -179,7 +179,7 @@ class Journal:
                 tries += 1
 
     def _create(self, path: str, data: bytes) -> None:
-        # An entry that stands and says what we say, our own name included, is ours: only its answer was lost.
+        # An entry that exists and says what we say, our own name included, is ours: only its answer was lost.
         if not self.store.create_bytes(path, data) and self.store.get(path) != data:
             raise FencedOff(
                 f"journal entry {self.number + 1} was written by another process: this sink has another writer now, "

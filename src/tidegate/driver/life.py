@@ -1,6 +1,6 @@
 """The life of one changefeed: its lock, its first error, and whether it goes on.
 
-All threads of a changefeed share one lock. Whoever changes something that another thread may wait for calls `notify`.
+All threads of a changefeed share one lock. A thread that changes what another may wait for calls `notify`.
 Invariants:
 1. The first error stays the cause; every waiter ends with it.
 2. Every wait is short and repeated, so it also ends when the changefeed stops, closes or fails.
@@ -82,7 +82,7 @@ class Life:
         self._closed.wait(seconds)
 
     def raise_error(self) -> None:
-        """Whoever waited ends with the cause, and with its answer to whether a new start may help."""
+        """Every waiter ends with the first error, which also says whether a new start may help."""
         if (cause := self.error) is not None:
             stopped = TidegateError(f"the changefeed has stopped: {cause}")
             stopped.retry = not isinstance(cause, TidegateError) or cause.retry

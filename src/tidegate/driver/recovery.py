@@ -78,7 +78,7 @@ def open_journal(
     found.checkpoint_ts = max(found.checkpoint_ts, written_ts)
     found.foreign |= foreign or found.surpassed
     head = Head(found.checkpoint_ts, found.position, {}, takeover=True, spans=found.spans, shape=found.shape)
-    # Whoever wrote before is fenced off from here on.
+    # The writer before is fenced off from here on.
     journal.record(replace(head, foreign=found.foreign, surpassed=found.surpassed))
     if found.surpassed:
         _forget_plans(found)

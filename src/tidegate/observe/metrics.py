@@ -76,7 +76,7 @@ GROUPS: dict[str, tuple[Metric, ...]] = {
         Metric("schema_write_duration_seconds", HISTOGRAM, "Putting one schema file", buckets=_SECONDS),
         Metric("store_requests_total", COUNTER, "Requests to the store, by operation", ("op",)),
         Metric("expired_files_total", COUNTER, "Files deleted because they had expired"),
-        Metric("store_retries_total", COUNTER, "Landings and requests tried again"),
+        Metric("store_retries_total", COUNTER, "Landings and requests retried"),
     ),
     "Progress": (
         Metric(

@@ -90,7 +90,7 @@ def open_for_replay(uri: str) -> Source:
 def _checkpoint(store: Store) -> int:
     text = store.get(METADATA)
     if text is None:
-        raise VerifyError(f"the sink has no `{METADATA}` file, so no checkpoint says what should stand there")
+        raise VerifyError(f"the sink has no `{METADATA}` file, so no checkpoint says what should be there")
     try:
         return parse_metadata(text.decode(errors="replace"))
     except StoreRefused as exc:

@@ -256,7 +256,7 @@ class Check:
         """The source has no more to say: nothing may be left on the sink, and no checkpoint beyond the source's end."""
         for table in self._tables.values():
             if not table.files.ended and table.met is None:
-                raise VerifyError(f"{table.name}: the source has no such table, but {table.files.path} stands there")
+                raise VerifyError(f"{table.name}: the source has no such table, but {table.files.path} exists")
             if not table.files.ended:
                 raise VerifyError(explain_more(table, self._settings.encoding))
         self._schemas.check_rest()

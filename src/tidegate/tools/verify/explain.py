@@ -33,11 +33,11 @@ def explain(difference: Difference, runs: Iterator[Run], sink_bytes: int, option
         return f"{table.name}: rows {number} and {number + other} are swapped, at {here}"
     if (earlier := _repeated(run, row, found, line)) is not None:
         first = table.rows + earlier + 1
-        return f"{table.name}: row {first} is doubled: it stands again at {here}, where row {number} should be"
+        return f"{table.name}: row {first} is doubled: it is again at {here}, where row {number} should be"
     if dropped := _dropped(run, row, found, line, within(runs, min(sink_bytes, _SEARCH_BYTES))):
         return f"{table.name}: {_counted(dropped)} dropped from row {number} on ({shown(wanted)}), before {here}"
     if twin := _passed(table.files, line, options):
-        return f"{table.name}: a row is doubled: {twin} stands again at {here}, where row {number} should be"
+        return f"{table.name}: a row is doubled: {twin} is again at {here}, where row {number} should be"
     at = next((i for i, (a, b) in enumerate(zip(line, wanted, strict=False)) if a != b), min(len(line), len(wanted)))
     return f"{table.name}: row {number} is altered: {here} says {shown(line, at)}, the source says {shown(wanted, at)}"
 
@@ -50,8 +50,8 @@ def explain_early_end(run: Run, row: int, is_ddl: Callable[[int], bool], options
         if (at := _find(data, wanted, options)) is not None:
             why = f"it is older than the DDL at commit-ts {version} and" if is_ddl(version) else "it"
             return (
-                f"{who} (commit-ts {run.ts[row]}) stands behind its version, at byte {offset + at} of {path}, under "
-                f"version {version}; {why} should stand under version {run.directory}"
+                f"{who} (commit-ts {run.ts[row]}) is behind its version, at byte {offset + at} of {path}, under "
+                f"version {version}; {why} should be under version {run.directory}"
             )
     return f"{who} of version {run.directory} is dropped: {table.files.path} comes next"
 
@@ -63,8 +63,8 @@ def explain_late_end(run: Run, row: int, is_ddl: Callable[[int], bool], options:
         return explain_more(table, options)
     why = f"it comes after the DDL at commit-ts {run.directory} and" if is_ddl(run.directory) else "it"
     return (
-        f"{table.name}: row {table.rows + row + 1} (commit-ts {run.ts[row]}) stands before its version, at "
-        f"{_here(table, row)}, under version {table.files.version}; {why} should stand under version {run.directory}"
+        f"{table.name}: row {table.rows + row + 1} (commit-ts {run.ts[row]}) is before its version, at "
+        f"{_here(table, row)}, under version {table.files.version}; {why} should be under version {run.directory}"
     )
 
 
@@ -72,7 +72,7 @@ def explain_more(table: Table, options: Encoding) -> str:
     """The files of a table (or of one version) go on where the source has no more rows."""
     line = _line(table.files.ahead(_MARGIN_BYTES, len(table.header)), options)
     twin = _passed(table.files, line, options)
-    what = f"a row is doubled: {twin} stands again" if twin else f"a row too many, {shown(line)}, stands"
+    what = f"a row is doubled: {twin} is again" if twin else f"a row too many, {shown(line)}, is"
     return f"{table.name}: {what} at {_here(table, 0)}, where the source has no row after row {table.rows}"
 
 
