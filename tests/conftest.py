@@ -128,13 +128,13 @@ def _running(command: list[str], port: int, cwd: Path | None = None, **environme
 def _await(process: subprocess.Popen[bytes], port: int) -> None:
     until = time.monotonic() + _START_S
     while time.monotonic() < until:
-        assert process.poll() is None, f"{process.args} has ended"
+        assert process.poll() is None, f"{process.args!r} has ended"
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return
         except OSError:
             time.sleep(0.05)
-    raise TimeoutError(f"{process.args} does not listen")
+    raise TimeoutError(f"{process.args!r} does not listen")
 
 
 def _request(port: int, method: str, path: str, headers: dict[str, str]) -> None:

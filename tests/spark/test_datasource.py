@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,7 +21,7 @@ from tidegate.sources.datasource import SPLIT_COLUMN, Pace, load_stream
 from tidegate.sources.parquet import write_events
 
 URI = "workload://sysbench?tables=3&rows=200&txn-rows=5&batch=8KiB&events=3000"
-Row = dict[str, object]
+Row = dict[str, Any]
 Rows = dict[int, list[Row]]
 
 

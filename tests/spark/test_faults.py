@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ from tidegate.testing import until
 from tidegate.tools.verify import verify
 
 ENDLESS = "workload://sysbench?tables=4&rows=2000&txn-rows=7&batch=64KiB&rate=2MiB"
+
+
+def has_landed(handle: Handle, files: int) -> bool:
+    """Whether the run has landed more than so many files."""
+    return handle.status().files > files
 
 
 def finished(handle: Handle, settings: Settings) -> None:
@@ -62,8 +68,7 @@ def test_killed_python_workers_are_replaced_and_nothing_is_lost(
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
             killed += 1
-        files = handle.status().files
-        until(lambda files=files: handle.status().files > files + 4)  # type: ignore[misc]
+        until(partial(has_landed, handle, handle.status().files + 4))
     assert killed > 0
     finished(handle, settings)
 

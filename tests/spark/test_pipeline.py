@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ ENDLESS = "workload://sysbench?tables=4&rows=2000&txn-rows=7&batch=64KiB&rate=2M
 
 def checked(source: str, settings: Any) -> Report:
     return verify(source, settings, FileStore(Path(settings.sink_uri.removeprefix("file://"))))
+
+
+def has_landed(handle: Handle, files: int) -> bool:
+    """Whether the run has landed more than so many files."""
+    return handle.status().files > files
 
 
 def stopped(handle: Handle) -> None:
@@ -96,7 +102,7 @@ def test_a_run_goes_on_where_the_last_one_ended(spark: SparkSession, place: Call
     checkpoints = []
     for _ in range(3):
         handle = start_source(ENDLESS, settings)
-        until(lambda handle=handle: handle.status().files > 3)
+        until(partial(has_landed, handle, 3))
         stopped(handle)
         assert handle.status().duplicates == 0
         checkpoints.append(checked(ENDLESS, settings).checkpoint_ts)
@@ -197,7 +203,9 @@ def test_a_query_stopped_from_outside_is_started_again(spark: SparkSession, plac
     handle = start_source(ENDLESS, settings)
     until(lambda: handle.status().files > 2)
     first = handle.changefeed
-    handle._run._query.stop()  # from outside, as an operator would in Spark's UI
+    query = handle._run._query
+    assert query is not None
+    query.stop()  # from outside, as an operator would in Spark's UI
     until(lambda: handle.changefeed is not first and handle.status().files > 2)
     assert handle.restarts == 1
     stopped(handle)
@@ -235,7 +243,7 @@ def test_any_dataframe_of_the_events_schema_can_be_written(
         return spark.readStream.schema(EVENTS_DDL).parquet(events_dir)
 
     sink = f"file://{tmp_path}/out"
-    options = {"spool_dir": str(tmp_path / "spool"), "file_size": "64KiB"}
+    options: dict[str, Any] = {"spool_dir": str(tmp_path / "spool"), "file_size": "64KiB"}
     for _ in range(2):
         handle = tidegate.write_stream(from_the_start, sink, finite=True, **options)
         assert handle.await_termination(240)
@@ -256,7 +264,7 @@ def test_a_dataframe_in_any_order_is_put_in_order(
         5
     ).write.parquet(shuffled)
     sink = f"file://{tmp_path}/out"
-    options = {"spool_dir": str(tmp_path / "spool"), "encoder_ordering": ordering}
+    options: dict[str, Any] = {"spool_dir": str(tmp_path / "spool"), "encoder_ordering": ordering}
     handle = tidegate.write_stream(
         lambda position: spark.readStream.schema(EVENTS_DDL).parquet(shuffled), sink, finite=True, **options
     )

@@ -95,7 +95,8 @@ def dies(act: Callable[[], object]) -> bool:
 def deadly(tmp_path: Path, point: str, number: int = 1, driver: int | None = None) -> Store:
     """A store that kills; without a driver's pid the process that uses it is the driver."""
     stores = DeadlyStores(str(tmp_path), driver or os.getpid(), POINTS[point], number)
-    return pickle.loads(pickle.dumps(stores))(f"file://{tmp_path}/sink")  # type: ignore[no-any-return]
+    sent: DeadlyStores = pickle.loads(pickle.dumps(stores))
+    return sent(f"file://{tmp_path}/sink")
 
 
 def plain(tmp_path: Path) -> FileStore:

@@ -41,7 +41,8 @@ def accept(to: Ledger, batch: int, sizes: dict[int, int], now: float) -> None:
 
 
 def tables(to: Ledger, round_: Round) -> list[int]:
-    return to.queues.dispatchers.table_id[round_.dispatcher].tolist()
+    found: list[int] = to.queues.dispatchers.table_id[round_.dispatcher].tolist()
+    return found
 
 
 def land(to: Ledger, round_: Round, now: float) -> None:

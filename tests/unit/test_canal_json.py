@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -299,7 +299,8 @@ def test_the_sql_type_of_an_unsigned_integer_depends_on_its_value(text: str, val
 
 def test_of_an_update_the_new_row_decides_the_sql_type() -> None:
     columns = layout("int unsigned", "varchar(9)", "tinyint unsigned")
-    small, large = [b"1", b"x", b"1"], [b"4294967295", b"x", b"255"]
+    small: Row = [b"1", b"x", b"1"]
+    large: Row = [b"4294967295", b"x", b"255"]
     rows = [update(small, large), update(large, small), update(large, [b"4294967295", b"x", None])]
     types = [list(json.loads(line)["sqlType"].values()) for line in encoded(rows, columns)]
     assert types == [[-5, 12, 5], [4, 12, -6], [-5, 12, -6]]
@@ -441,8 +442,8 @@ def test_a_delete_may_show_its_handle_key_alone() -> None:
     line = parsed(delete(b"1", b"2", b"x"), columns, options)
     assert (line["sqlType"], line["mysqlType"], line["data"]) == ({"b": 4}, {"b": "int"}, [{"b": "2"}])
     assert parsed(insert(b"1", b"2", b"x"), columns, options)["data"] == [{"a": "1", "b": "2", "c": "x"}]
-    (line,) = decode(encoded([delete(b"1", b"2", b"x")], columns, options)[0], columns, options)
-    assert line.before == (ABSENT, b"2", ABSENT)
+    (change,) = decode(encoded([delete(b"1", b"2", b"x")], columns, options)[0], columns, options)
+    assert change.before == (ABSENT, b"2", ABSENT)
 
 
 @pytest.mark.parametrize(("columns", "selected"), [(layout("int"), None), (AB, (1,))])
@@ -607,7 +608,7 @@ def values_of(text: str) -> st.SearchStrategy[bytes]:
         near = [n for n in (127, 128, 32767, 32768, 2**31 - 1, 2**31, 2**63 - 1, 2**63) if n <= high]
         return (st.integers(low, high) | st.sampled_from([low, high, *near])).map(lambda number: b"%d" % number)
     if text in ("float", "double"):
-        width = 32 if text == "float" else 64
+        width: Literal[32, 64] = 32 if text == "float" else 64
         floats = st.floats(allow_nan=False, allow_infinity=False, width=width)
         return (floats | st.sampled_from([0.0, -0.0, 1e6, 1e-7])).map(lambda number: repr(number).encode())
     return texts

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -260,10 +261,13 @@ def test_metadata_is_written_at_most_every_two_seconds_and_never_backwards(
     def puts() -> int:
         return store.calls.count(("swap", METADATA))
 
+    def has_put(times: int) -> bool:
+        return puts() == times
+
     for n in range(6):
         feed(changefeed, n, [resolved_row(START_TS + 1 + (n if n != 3 else 0))], str(n))
         clock.advance(1.0)
-        soon(lambda n=n: puts() == (n + 1) // 2, 0.3)
+        soon(partial(has_put, (n + 1) // 2), 0.3)
         seen.append(metadata_ts(store))
     assert puts() == 3, "six seconds"
     assert seen == sorted(seen)

@@ -95,7 +95,8 @@ def test_a_crash_while_it_moves_loses_and_doubles_nothing(opened: Open, store: M
     feed(first, 2, [layout_row(), row, resolved_row(START_TS + 2)], "2")
     if crash != "after index":
         store.begin("unavailable", where)
-        first.clock.advance(5.0)  # type: ignore[attr-defined]
+        assert isinstance(first.clock, FakeClock)
+        first.clock.advance(5.0)
         first.landing.land_next()
         first.landing.land_next()
         store.end("unavailable", where)

@@ -114,7 +114,7 @@ def naive(rows: list[Row]) -> list[tuple[int, int, str, bytes]]:
 def streams(draw: st.DrawFn) -> list[list[Row]]:
     """Batches of updates over two tables, cut anywhere; within a table in order."""
     seq, ts, rows = 0, START_TS, []
-    value = st.sampled_from([b"1", b"2", b"3"])
+    value: st.SearchStrategy[bytes | None] = st.sampled_from([b"1", b"2", b"3"])
     for _ in range(draw(st.integers(1, 5))):
         ts += 1
         for table in draw(st.sampled_from([[1], [2], [1, 2]])):

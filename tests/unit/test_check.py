@@ -19,12 +19,12 @@ from tidegate.config.settings import Settings, load_settings
 from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.startup import probe
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
-from tidegate.executor.directory import SpoolDirectory
+from tidegate.executor.directory import RESERVE_BYTES, SpoolDirectory
 from tidegate.storage.access import Access
 from tidegate.storage.files import FileStore
 from tidegate.storage.store import NoopStore, Store
 from tidegate.testing import MemoryStore, TinySource, feed, open_changefeed
-from tidegate.tools.check import OK, PROBLEM, RESERVE_BYTES, WARNING, Line, preflight
+from tidegate.tools.check import OK, PROBLEM, WARNING, Line, preflight
 
 TICDC = {
     "metadata": b'{"checkpoint-ts":450253245512155140}',

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from itertools import groupby
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +22,8 @@ KEYS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=30)
 SMALL = st.integers(0, 3)
 
 
-def ints(values: object) -> Ints:
-    return np.array(list(values), np.int64)  # type: ignore[call-overload]
+def ints(values: Iterable[int]) -> Ints:
+    return np.array(list(values), np.int64)
 
 
 class Pair(Columns):
@@ -126,14 +128,14 @@ def test_positions_compare_like_tuples(pairs: list[tuple[int, int, int, int]]) -
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 9), max_size=40), st.randoms(use_true_random=False))
-def test_a_slot_is_never_given_out_twice_at_a_time(counts: list[int], random: object) -> None:
+def test_a_slot_is_never_given_out_twice_at_a_time(counts: list[int], random: Random) -> None:
     items, taken = Items(), list[int]()
     for count in counts:
         slots = items.allocate(count).tolist()
         assert len(set(slots)) == count
         assert not set(slots) & set(taken)
         taken += slots
-        random.shuffle(taken)  # type: ignore[attr-defined]
+        random.shuffle(taken)
         back, taken = taken[: count // 2], taken[count // 2 :]
         items.free(ints(back))
     assert items.size <= sum(counts)

@@ -127,7 +127,7 @@ def shown(file: SchemaFile) -> tuple[str, str, int, str]:
 # Action codes
 
 
-def test_there_are_41_replicated_types_and_each_has_one_name_and_one_number():
+def test_there_are_41_replicated_types_and_each_has_one_name_and_one_number() -> None:
     codes = [*range(1, 16), *range(17, 27), 32, 33, 37, 38, 41, 42, 47, 60, 61, 64, 65, 67, 71, 72, 230, 231]
     assert len(ACTIONS) == len(ACTION_NAMES) == 41
     assert sorted(ACTION_NAMES) == codes
@@ -157,13 +157,13 @@ def test_there_are_41_replicated_types_and_each_has_one_name_and_one_number():
         ("hybrid index", 231),
     ],
 )
-def test_the_pinned_action_codes_have_their_names(name: str, code: int):
+def test_the_pinned_action_codes_have_their_names(name: str, code: int) -> None:
     assert ACTIONS[name] == code
     assert ACTION_NAMES[code] == name
 
 
 @pytest.mark.parametrize("code", [0, 16, 27, 34, 36, 63, 66, 999])
-def test_sequences_placement_shard_bits_and_recover_schema_are_not_replicated(code: int):
+def test_sequences_placement_shard_bits_and_recover_schema_are_not_replicated(code: int) -> None:
     assert not is_replicated(code)
 
 
@@ -189,7 +189,7 @@ def test_sequences_placement_shard_bits_and_recover_schema_are_not_replicated(co
 )
 def test_a_barrier_is_needed_by_scope_and_by_what_the_dispatcher_owns(
     blocked: Scope | None, complete: bool, expected: bool
-):
+) -> None:
     assert should_block(DdlEvent(5, "", 1, blocked), complete) is expected
     assert should_block(DdlEvent(5, "", 1, blocked, not_sync=True), complete) is expected
 
@@ -205,7 +205,9 @@ def test_a_barrier_is_needed_by_scope_and_by_what_the_dispatcher_owns(
         (None, (AddedTable(1, 2),), True),
     ],
 )
-def test_empty_lists_of_dropped_and_added_tables_change_no_schedule(dropped, added, expected):
+def test_empty_lists_of_dropped_and_added_tables_change_no_schedule(
+    dropped: Scope | None, added: tuple[AddedTable, ...], expected: bool
+) -> None:
     assert has_schedule_changes(DdlEvent(4, "", 1, dropped=dropped, added=added)) is expected
 
 
@@ -218,13 +220,13 @@ def test_empty_lists_of_dropped_and_added_tables_change_no_schedule(dropped, add
         (Layout((Column("b", "int", nullable=False),), unique_keys=(("b",),)), False),
     ],
 )
-def test_a_table_is_splitable_with_a_primary_key_and_no_other_unique_index(layout: Layout, expected: bool):
+def test_a_table_is_splitable_with_a_primary_key_and_no_other_unique_index(layout: Layout, expected: bool) -> None:
     assert is_splitable(layout) is expected
     event = built(create_table(Table(1, "s", "t", 2, layout), "create table t"))
     assert event.added == (AddedTable(1, 2, expected),)
 
 
-def test_a_scope_covers_its_tables_its_database_or_everything():
+def test_a_scope_covers_its_tables_its_database_or_everything() -> None:
     assert Scope(NORMAL, (5,)).covers(5, 1)
     assert not Scope(NORMAL, (5,)).covers(6, 1)
     assert Scope(DB, schema_id=1).covers(6, 1)
@@ -242,7 +244,7 @@ def test_a_scope_covers_its_tables_its_database_or_everything():
         {"kind": ALL, "schema_id": 1},
     ],
 )
-def test_a_scope_of_an_unknown_kind_or_with_fields_of_another_is_refused(fields: dict[str, Any]):
+def test_a_scope_of_an_unknown_kind_or_with_fields_of_another_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(BadEvents, match="scope"):
         Scope(**fields)
 
@@ -325,38 +327,38 @@ ROWS = {
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_ddl_carries_what_the_table_of_ddls_says(row: str):
+def test_a_ddl_carries_what_the_table_of_ddls_says(row: str) -> None:
     event, expected = ROWS[row]
     assert carried(event) == expected
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_every_kind_of_ddl_survives_json_and_pickle(row: str):
+def test_every_kind_of_ddl_survives_json_and_pickle(row: str) -> None:
     event = built(ROWS[row][0])
     assert DdlEvent.from_json(event.to_json()) == event
     assert pickle.loads(pickle.dumps(event)) == event
 
 
 @pytest.mark.parametrize("action", ALTERS.values())
-def test_an_alter_blocks_the_table_or_all_its_partitions_without_the_trigger(action: int):
+def test_an_alter_blocks_the_table_or_all_its_partitions_without_the_trigger(action: int) -> None:
     assert carried(alter_table(action, T1, "q")) == {"type": action, "blocked": {200}}
     assert carried(alter_table(action, PARTITIONED, "q")) == {"type": action, "blocked": {301, 302, 303}}
 
 
-def test_an_alter_is_local_only_on_a_whole_table_without_partitions():
+def test_an_alter_is_local_only_on_a_whole_table_without_partitions() -> None:
     assert not should_block(built(alter_table(5, T1, "q")), complete=True)
     assert should_block(built(alter_table(5, T1, "q")), complete=False)
     assert should_block(built(alter_table(5, PARTITIONED, "q")), complete=True)
 
 
-def test_a_builder_refuses_the_type_of_another_ddl():
+def test_a_builder_refuses_the_type_of_another_ddl() -> None:
     with pytest.raises(BadEvents, match="type 11"):
         alter_table(ddl.TRUNCATE_TABLE, T1, "q")
     with pytest.raises(BadEvents, match="type 42"):
         change_partitions(ddl.EXCHANGE_PARTITION, PARTITIONED, PARTITIONED, "q")
 
 
-def test_what_the_filter_leaves_out_is_not_built():
+def test_what_the_filter_leaves_out_is_not_built() -> None:
     out, parts = replace(T1, kept=False), replace(PARTITIONED, kept=False)
     exchanged = replace(parts, partitions=(301, 302, 200))
     assert create_table(out, "q") is recover_table(out, "q") is drop_table(out) is alter_table(5, out, "q") is None
@@ -373,14 +375,14 @@ def test_what_the_filter_leaves_out_is_not_built():
 # The pinned sequences of jobs
 
 
-def test_sequence_filter_rules_builds_only_what_is_kept():
+def test_sequence_filter_rules_builds_only_what_is_kept() -> None:
     t1, t2 = Table(100, "filter", "t1", 200, KEYED), Table(100, "filter", "t2", 201, KEYED, kept=False)
     assert carried(create_database(100, "filter", "q")) == {"type": 1, "blocked": {0}}
     assert carried(create_table(t1, "q")) == {"type": 3, "blocked": {0}, "added": {(100, 200)}}
     assert create_table(t2, "q") is create_table(Table(101, "haha", "t2", 202, KEYED, kept=False), "q") is None
 
 
-def test_sequence_create_drop_truncate_table():
+def test_sequence_create_drop_truncate_table() -> None:
     t2 = Table(100, "test", "t2", 201, KEYED)
     assert carried(create_table(T1, "q")) == {"type": 3, "blocked": {0}, "added": {(100, 200)}}
     assert carried(create_table(t2, "q")) == {"type": 3, "blocked": {0}, "added": {(100, 201)}}
@@ -392,7 +394,7 @@ def test_sequence_create_drop_truncate_table():
     assert truncated.added == (AddedTable(100, 202, True),)
 
 
-def test_sequence_partition_table():
+def test_sequence_partition_table() -> None:
     was = Table(100, "test", "t1", 200, KEYED, (201, 202, 203))
     truncated = replace(was, id=300, partitions=(204, 205, 206))
     more = replace(truncated, partitions=(204, 205, 206, 207))
@@ -421,7 +423,7 @@ AFTER_EXCHANGE = replace(EXCHANGED, partitions=(201, 202, 300))
 NORMAL_TABLE = Table(105, "test2", "t2", 300, KEYED)
 
 
-def test_sequence_exchange_table_partition():
+def test_sequence_exchange_table_partition() -> None:
     event = built(exchange_partition(EXCHANGED, AFTER_EXCHANGE, NORMAL_TABLE, "q"))
     moved = {(300, 105, 100), (203, 100, 105)}
     assert carried(event) == {"type": 42, "blocked": {203, 300, 0}, "updated": moved}
@@ -429,7 +431,7 @@ def test_sequence_exchange_table_partition():
     assert [(table.table_id, table.partitions) for table in event.tables] == [(200, (201, 202, 300)), (203, ())]
 
 
-def test_an_exchange_with_one_side_filtered_ends_the_kept_part_and_begins_with_what_came():
+def test_an_exchange_with_one_side_filtered_ends_the_kept_part_and_begins_with_what_came() -> None:
     out = replace(NORMAL_TABLE, kept=False)
     only_partitioned = built(exchange_partition(EXCHANGED, AFTER_EXCHANGE, out, "q"))
     assert carried(only_partitioned) == {"type": 42, "blocked": {203, 0}, "dropped": {203}, "added": {(100, 300)}}
@@ -440,12 +442,12 @@ def test_an_exchange_with_one_side_filtered_ends_the_kept_part_and_begins_with_w
 
 
 @pytest.mark.parametrize("partitions", [(201, 202, 203), (201, 300), (201, 202, 999), (201, 202, 203, 300)])
-def test_an_exchange_whose_ids_do_not_fit_is_refused(partitions: tuple[int, ...]):
+def test_an_exchange_whose_ids_do_not_fit_is_refused(partitions: tuple[int, ...]) -> None:
     with pytest.raises(BadEvents, match=r"`test2`\.`t2` \(300\)"):
         exchange_partition(EXCHANGED, replace(EXCHANGED, partitions=partitions), NORMAL_TABLE, "q")
 
 
-def test_sequence_rename_partition_table():
+def test_sequence_rename_partition_table() -> None:
     renamed = replace(PARTITIONED, schema_id=105, schema="test2", name="t2")
     moved = {(301, 100, 105), (302, 100, 105), (303, 100, 105)}
     ids = {301, 302, 303}
@@ -459,7 +461,7 @@ def test_sequence_rename_partition_table():
 T2 = Table(100, "test", "t2", 201, KEYED)
 
 
-def test_sequence_rename_tables():
+def test_sequence_rename_tables() -> None:
     t101, t102 = replace(T1, name="t101"), replace(T2, schema_id=105, schema="test2", name="t102")
     query = "RENAME TABLE `test`.`t1` TO `test`.`t101`;RENAME TABLE `test`.`t2` TO `test2`.`t102`;"
     event = built(rename_tables([(T1, t101), (T2, t102)]))
@@ -470,7 +472,7 @@ def test_sequence_rename_tables():
     assert event.query == query, "the rename into the filtered name is still written"
 
 
-def test_sequence_rename_tables_to_swap_names():
+def test_sequence_rename_tables_to_swap_names() -> None:
     event = built(rename_tables([(T1, replace(T1, name="t2")), (T2, replace(T2, name="t1"))]))
     assert carried(event) == {"type": 47, "blocked": {0, 200, 201}}
     assert [(table.table_id, table.old_table, table.table) for table in event.tables] == [
@@ -479,7 +481,7 @@ def test_sequence_rename_tables_to_swap_names():
     ]
 
 
-def test_a_rename_in_a_circle_blocks_each_table_once_and_keeps_every_step():
+def test_a_rename_in_a_circle_blocks_each_table_once_and_keeps_every_step() -> None:
     tmp = replace(T1, name="tmp", kept=False)
     steps = [(T1, tmp), (T2, replace(T2, name="t1")), (tmp, replace(T1, name="t2"))]
     event = built(rename_tables(steps))
@@ -488,14 +490,14 @@ def test_a_rename_in_a_circle_blocks_each_table_once_and_keeps_every_step():
     assert [table.table for table in event.tables] == ["tmp", "t1", "t2"]
 
 
-def test_a_chain_of_renames_moves_a_table_from_its_first_schema_to_its_last():
+def test_a_chain_of_renames_moves_a_table_from_its_first_schema_to_its_last() -> None:
     there = replace(T1, schema_id=105, schema="test2")
     onward = replace(T1, schema_id=106, schema="test3")
     assert carried(rename_tables([(T1, there), (there, onward)]))["updated"] == {(200, 100, 106)}
     assert carried(rename_tables([(T1, there), (there, T1)])) == {"type": 47, "blocked": {0, 200}}
 
 
-def test_of_rename_tables_the_pieces_of_filtered_tables_are_cut_out():
+def test_of_rename_tables_the_pieces_of_filtered_tables_are_cut_out() -> None:
     out = replace(T2, kept=False)
     event = built(rename_tables([(out, replace(out, name="t9")), (T1, replace(T1, name="t8"))]))
     assert carried(event) == {"type": 47, "blocked": {0, 200}}
@@ -504,7 +506,7 @@ def test_of_rename_tables_the_pieces_of_filtered_tables_are_cut_out():
         rename_tables([(T1, T1), (out, replace(T2, name="t9"))])
 
 
-def test_sequence_create_tables():
+def test_sequence_create_tables() -> None:
     tables = [Table(100, "test", f"t{n}", 300 + n, KEYED) for n in (1, 2, 3)]
     pieces = [(table, f"create table {table.name} (a int primary key)") for table in tables]
     event = built(create_tables(pieces))
@@ -515,7 +517,7 @@ def test_sequence_create_tables():
     assert event.query == "CREATE TABLE `t1` (`a` INT PRIMARY KEY);"
 
 
-def test_sequence_create_tables_prints_the_statements_again():
+def test_sequence_create_tables_prints_the_statements_again() -> None:
     t4 = "CREATE TABLE t4 (COL1 VARBINARY(10) NOT NULL, PRIMARY KEY(COL1));"
     t5 = "CREATE TABLE t5 (COL2 ENUM('ABC','IRG','KT;J'), COL3 TINYINT(50) NOT NULL, PRIMARY KEY(COL3));"
     event = built(create_tables([(replace(T1, name="t4", id=304), t4), (replace(T1, name="t5", id=305), t5)]))
@@ -526,12 +528,12 @@ def test_sequence_create_tables_prints_the_statements_again():
     )
 
 
-def test_a_piece_of_create_tables_is_one_statement():
+def test_a_piece_of_create_tables_is_one_statement() -> None:
     with pytest.raises(BadEvents, match="one statement"):
         create_tables([(T1, "create table a (x int); create table b (x int)")])
 
 
-def test_sequence_alter_and_remove_partitioning():
+def test_sequence_alter_and_remove_partitioning() -> None:
     plain = Table(100, "test", "t1", 300, KEYED)
     first = replace(plain, id=301, partitions=(501, 502, 503))
     second = replace(plain, id=302, partitions=(504, 505, 506))
@@ -545,7 +547,7 @@ def test_sequence_alter_and_remove_partitioning():
     ]
 
 
-def test_sequence_trivial_ddls_reach_the_table_alone_but_for_views():
+def test_sequence_trivial_ddls_reach_the_table_alone_but_for_views() -> None:
     table = Table(100, "test", "t1", 300, KEYED)
     names = ["add primary key", "index visibility", "drop primary key", "table charset", "ttl", "remove ttl"]
     names += ["multi-schema change", "add column", "drop column", "add foreign key", "full-text index", "hybrid index"]
@@ -556,7 +558,7 @@ def test_sequence_trivial_ddls_reach_the_table_alone_but_for_views():
     assert [(event.reaches(300, 100), event.reaches(0, 0)) for event in views] == [(True, True), (False, True)]
 
 
-def test_a_database_wide_ddl_reaches_its_tables_and_the_trigger():
+def test_a_database_wide_ddl_reaches_its_tables_and_the_trigger() -> None:
     event = drop_database(10, "test", "q")
     assert (event.reaches(0, 0), event.reaches(7, 10), event.reaches(7, 11)) == (True, True, False)
     assert not DdlEvent(5, "", 1).reaches(0, 0), "a DDL that blocks nothing reaches nobody by itself"
@@ -565,7 +567,7 @@ def test_a_database_wide_ddl_reaches_its_tables_and_the_trigger():
 # Event filters
 
 
-def test_an_ignored_ddl_is_not_synced_but_still_changes_dispatchers():
+def test_an_ignored_ddl_is_not_synced_but_still_changes_dispatchers() -> None:
     event = built(truncate_table(T1, replace(T1, id=202), "truncate t1"))
     ignored = apply_event_filter(
         event, lambda schema, table, query: (schema, table, query) == ("test", "t1", "truncate t1")
@@ -576,7 +578,7 @@ def test_an_ignored_ddl_is_not_synced_but_still_changes_dispatchers():
     assert apply_event_filter(event, lambda *_: False) == event
 
 
-def test_a_rename_is_ignored_by_its_old_name_and_an_exchange_by_its_partitioned_table():
+def test_a_rename_is_ignored_by_its_old_name_and_an_exchange_by_its_partitioned_table() -> None:
     def on_t1(schema: str, table: str, query: str) -> bool:
         return (schema, table) == ("test", "t1")
 
@@ -589,7 +591,7 @@ def test_a_rename_is_ignored_by_its_old_name_and_an_exchange_by_its_partitioned_
     assert not apply_event_filter(built(swapped), on_t1).not_sync
 
 
-def test_of_a_ddl_of_several_tables_the_ignored_pieces_are_cut_out():
+def test_of_a_ddl_of_several_tables_the_ignored_pieces_are_cut_out() -> None:
     event = built(create_tables([(T1, "create table t1 (a int)"), (T2, "create table t2 (a int)")]))
     left = apply_event_filter(event, lambda schema, table, query: table == "t1")
     assert not left.not_sync
@@ -601,14 +603,14 @@ def test_of_a_ddl_of_several_tables_the_ignored_pieces_are_cut_out():
 # Texts
 
 
-def test_rebuilt_texts_double_the_backquotes_of_names():
+def test_rebuilt_texts_double_the_backquotes_of_names() -> None:
     source, other = ("source`db", "source`t"), ("target`db", "target`t")
     assert rename_query(source, other) == "RENAME TABLE `source``db`.`source``t` TO `target``db`.`target``t`"
     assert drop_table_query(("schema`x", "table`x")) == "DROP TABLE `schema``x`.`table``x`"
     assert drop_view_query(("schema`x", "view`x")) == "DROP VIEW `schema``x`.`view``x`"
 
 
-def test_the_pieces_of_rename_tables_are_rebuilt_with_full_names():
+def test_the_pieces_of_rename_tables_are_rebuilt_with_full_names() -> None:
     old = [Table(1, "source`db", f"source`t{n}", n, KEYED) for n in (1, 2)]
     new = [replace(table, schema="target`db", name=f"target`t{table.id}") for table in old]
     assert built(rename_tables(list(zip(old, new, strict=True)))).query == (
@@ -624,8 +626,10 @@ def test_the_pieces_of_rename_tables_are_rebuilt_with_full_names():
         (("test", "t1"), ("test", "t2"), "RENAME TABLE `test`.`t1` TO `test`.`t2`"),
     ],
 )
-def test_a_rename_has_both_full_names_however_it_was_written(old, new, query):
-    before = Table(1, *old, 5, KEYED)
+def test_a_rename_has_both_full_names_however_it_was_written(
+    old: tuple[str, str], new: tuple[str, str], query: str
+) -> None:
+    before = Table(1, old[0], old[1], 5, KEYED)
     assert built(rename_table(before, replace(before, schema=new[0], name=new[1]))).query == query
 
 
@@ -640,12 +644,12 @@ def test_a_rename_has_both_full_names_however_it_was_written(old, new, query):
         ("alter table db . pt exchange partition `p``0` with table t", ""),
     ],
 )
-def test_an_exchange_is_rebuilt_with_full_names(original: str, tail: str):
+def test_an_exchange_is_rebuilt_with_full_names(original: str, tail: str) -> None:
     expected = "ALTER TABLE `part``db`.`pt``x` EXCHANGE PARTITION `p``0` WITH TABLE `normal``db`.`normal``t`"
     assert exchange_query(original, ("part`db", "pt`x"), ("normal`db", "normal`t")) == expected + tail
 
 
-def test_a_text_that_is_no_exchange_stays():
+def test_a_text_that_is_no_exchange_stays() -> None:
     assert exchange_query("ALTER TABLE t ADD c INT", ("a", "b"), ("c", "d")) == "ALTER TABLE t ADD c INT"
 
 
@@ -676,14 +680,14 @@ def test_a_text_that_is_no_exchange_stays():
         ("create table a like b ; create table c (d bit)", ["create table a like b;", "create table c (d bit);"]),
     ],
 )
-def test_a_text_is_split_into_statements_that_end_with_a_semicolon(text: str, expected: list[str]):
+def test_a_text_is_split_into_statements_that_end_with_a_semicolon(text: str, expected: list[str]) -> None:
     assert list(split_queries(text)) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["CREATE TABLE test (id INT;", "CREATE TABLE test id INT);", "CREATE TABLE `t (a INT)"]
 )
-def test_a_text_that_cannot_be_split_is_an_error(text: str):
+def test_a_text_that_cannot_be_split_is_an_error(text: str) -> None:
     with pytest.raises(BadEvents, match="CREATE TABLE"):
         split_queries(text)
 
@@ -704,12 +708,12 @@ def test_a_text_that_cannot_be_split_is_an_error(text: str):
         "",
     ],
 )
-def test_a_statement_whose_printed_form_is_not_certain_keeps_its_text(definition: str):
+def test_a_statement_whose_printed_form_is_not_certain_keeps_its_text(definition: str) -> None:
     text = f"create table t ({definition})"
     assert statement(f"/* c */ {text}; # end") == text
 
 
-def test_a_single_statement_has_no_semicolon_and_one_that_cannot_be_read_stays():
+def test_a_single_statement_has_no_semicolon_and_one_that_cannot_be_read_stays() -> None:
     assert statement("create table t (a int);") == "CREATE TABLE `t` (`a` INT)"
     assert statement("alter table t comment 'it\\'s;'") == "alter table t comment 'it\\'s;'"
     assert statement("alter table t comment 'open") == "alter table t comment 'open"
@@ -735,16 +739,16 @@ def test_a_single_statement_has_no_semicolon_and_one_that_cannot_be_read_stays()
         ("flashback table t", "flashback table t"),
     ],
 )
-def test_the_first_name_of_a_statement_is_replaced_by_the_full_one(query: str, expected: str):
+def test_the_first_name_of_a_statement_is_replaced_by_the_full_one(query: str, expected: str) -> None:
     assert named_query(query, ("s", "n")) == expected
 
 
-def test_a_database_statement_gets_the_name_of_the_database():
+def test_a_database_statement_gets_the_name_of_the_database() -> None:
     assert named_query("CREATE DATABASE IF NOT EXISTS a", ("b", "")) == "CREATE DATABASE IF NOT EXISTS `b`"
     assert named_query("alter schema a charset utf8", ("b", "")) == "alter schema `b` charset utf8"
 
 
-def test_create_view_is_rebuilt_with_the_full_name():
+def test_create_view_is_rebuilt_with_the_full_name() -> None:
     assert built(create_view(VIEW, "create view v as select 1;")).query == "create view `test`.`v` as select 1"
 
 
@@ -784,11 +788,11 @@ def test_create_view_is_rebuilt_with_the_full_name():
         (drop_view(VIEW), [("test/v", "v", 24, "DROP VIEW `test`.`v`")]),
     ],
 )
-def test_a_ddl_writes_its_schema_files(event: DdlEvent | None, expected: list[tuple[str, str, int, str]]):
+def test_a_ddl_writes_its_schema_files(event: DdlEvent | None, expected: list[tuple[str, str, int, str]]) -> None:
     assert [shown(file) for file in written(event)] == expected
 
 
-def test_a_database_has_a_file_without_columns_and_none_in_id_mode():
+def test_a_database_has_a_file_without_columns_and_none_in_id_mode() -> None:
     event = create_database(1, "schema1", "")
     (file,) = schema_files(event, 100, {}, PathOptions(), same, False)
     assert file.path == "schema1/meta/schema_100_3233644819.json"
@@ -796,7 +800,7 @@ def test_a_database_has_a_file_without_columns_and_none_in_id_mode():
     assert written(event, PathOptions(table_id_as_path=True)) == []
 
 
-def test_the_add_column_of_the_reference_has_its_exact_path():
+def test_the_add_column_of_the_reference_has_its_exact_path() -> None:
     people = Layout(
         (
             Column("Id", "int", nullable=False, pk=True, default=10),
@@ -810,7 +814,7 @@ def test_the_add_column_of_the_reference_has_its_exact_path():
     assert file.path == "schema1/table1/meta/schema_100_3752767265.json"
 
 
-def test_column_ids_are_shown_and_counted_in_the_checksum_only_when_asked_for():
+def test_column_ids_are_shown_and_counted_in_the_checksum_only_when_asked_for() -> None:
     two = Layout((Column("col1", "int", id=1), Column("col2", "varchar", 5, id=2)))
     event = built(alter_table(5, Table(1, "test", "table1", 20, two), "q"))
     (file,) = schema_files(event, 100, {two.fingerprint: two}, PathOptions(), same, True)
@@ -818,7 +822,7 @@ def test_column_ids_are_shown_and_counted_in_the_checksum_only_when_asked_for():
     assert '"ColumnId": "1"' in file.text
 
 
-def test_id_mode_uses_the_logical_id():
+def test_id_mode_uses_the_logical_id() -> None:
     paths = PathOptions(table_id_as_path=True)
     renamed = rename_tables([(T1, replace(T1, name="y")), (PARTITIONED, replace(PARTITIONED, name="z"))])
     assert [shown(file)[:2] for file in written(renamed, paths)] == [("200", "y"), ("300", "z")]
@@ -829,7 +833,7 @@ def test_id_mode_uses_the_logical_id():
     assert [shown(file)[0] for file in written(exchanged, paths)] == ["200", "203"]
 
 
-def test_a_dropped_table_shows_the_columns_it_had_if_they_are_known():
+def test_a_dropped_table_shows_the_columns_it_had_if_they_are_known() -> None:
     (file,) = written(drop_table(replace(T1, layout=WIDER)))
     assert [column["ColumnName"] for column in json.loads(file.text)["TableColumns"]] == ["a", "b"]
     (file,) = written(drop_table(replace(T1, layout=None)))
@@ -837,7 +841,7 @@ def test_a_dropped_table_shows_the_columns_it_had_if_they_are_known():
 
 
 @pytest.mark.parametrize("event", [create_view(VIEW, "q"), drop_view(VIEW)])
-def test_a_view_shows_only_the_names_of_its_columns(event: DdlEvent | None):
+def test_a_view_shows_only_the_names_of_its_columns(event: DdlEvent | None) -> None:
     (file,) = written(event)
     names = [{"ColumnName": name, "ColumnType": "UNSPECIFIED"} for name in ("a", "b")]
     assert json.loads(file.text)["TableColumns"] == names
@@ -852,7 +856,7 @@ EXCHANGE_SIDE = Layout((ID, Column("exchange_value", "int")))
 SIDES = {layout.fingerprint: layout for layout in (PARTITION_SIDE, EXCHANGE_SIDE)}
 
 
-def test_an_exchange_writes_the_partitioned_table_with_query_and_type_and_then_the_other_without():
+def test_an_exchange_writes_the_partitioned_table_with_query_and_type_and_then_the_other_without() -> None:
     query = "alter table target_db.pt exchange partition p0 with table target_db.nt"
     tables = (
         TableAfter("target_db", "pt", 1, PARTITION_SIDE.fingerprint, partitions=(2, 3)),
@@ -863,7 +867,7 @@ def test_an_exchange_writes_the_partitioned_table_with_query_and_type_and_then_t
     assert [columns(file) for file in files] == [["a", "partition_value"], ["a", "exchange_value"]]
 
 
-def test_an_exchange_without_the_second_table_is_an_error_unless_nothing_is_written():
+def test_an_exchange_without_the_second_table_is_an_error_unless_nothing_is_written() -> None:
     first = TableAfter("db", "pt", 1, PARTITION_SIDE.fingerprint)
     for tables in ((), (first,), (first, TableAfter("db", "nt", 4))):
         event = DdlEvent(42, "q", 9, tables=tables)
@@ -910,18 +914,20 @@ def test_an_exchange_without_the_second_table_is_an_error_unless_nothing_is_writ
         ),
     ],
 )
-def test_paths_names_and_queries_use_target_names(event: DdlEvent | None, expected: list[tuple[str, str, int, str]]):
+def test_paths_names_and_queries_use_target_names(
+    event: DdlEvent | None, expected: list[tuple[str, str, int, str]]
+) -> None:
     assert [shown(file) for file in written(event, target=routed)] == expected
 
 
-def test_the_path_of_a_file_says_its_version_and_names():
+def test_the_path_of_a_file_says_its_version_and_names() -> None:
     (file,) = written(alter_table(5, T1, "q"))
     key = parse_schema_path(file.path)
     assert key is not None
     assert (key.schema, key.table, key.version) == ("test", "t1", 1000)
 
 
-def test_a_table_without_columns_or_with_an_unknown_layout_is_refused():
+def test_a_table_without_columns_or_with_an_unknown_layout_is_refused() -> None:
     with pytest.raises(BadEvents, match=r"no layout for `test`\.`t1`"):
         written(alter_table(5, replace(T1, layout=None), "q"))
     unknown = built(alter_table(5, T1, "q"))
@@ -955,7 +961,7 @@ EVENTS = st.builds(
 
 
 @given(EVENTS)
-def test_json_of_a_ddl_comes_back_exactly(event: DdlEvent):
+def test_json_of_a_ddl_comes_back_exactly(event: DdlEvent) -> None:
     text = event.to_json()
     assert DdlEvent.from_json(text) == event
     assert DdlEvent.from_json(text).to_json() == text
@@ -963,7 +969,7 @@ def test_json_of_a_ddl_comes_back_exactly(event: DdlEvent):
     assert text.isascii()
 
 
-def test_json_of_a_ddl_leaves_out_what_is_empty():
+def test_json_of_a_ddl_leaves_out_what_is_empty() -> None:
     assert json.loads(built(drop_table(PARTITIONED)).to_json()) == {
         "type": 4,
         "query": "DROP TABLE `test`.`t1`",
@@ -974,20 +980,20 @@ def test_json_of_a_ddl_leaves_out_what_is_empty():
     }
 
 
-def test_the_documented_example_is_what_a_truncate_of_a_table_carries():
+def test_the_documented_example_is_what_a_truncate_of_a_table_carries() -> None:
     page = (Path(__file__).parents[2] / "docs" / "ddl.md").read_text()
     example = page.partition("```json\n")[2].partition("```")[0]
     orders = Table(100, "shop", "orders", 200, KEYED)
     assert DdlEvent.from_json(example) == truncate_table(orders, replace(orders, id=202), "TRUNCATE TABLE `orders`")
 
 
-def test_the_documented_types_are_the_replicated_ones():
+def test_the_documented_types_are_the_replicated_ones() -> None:
     page = (Path(__file__).parents[2] / "docs" / "ddl.md").read_text()
     listed = page.partition("## Types")[2].partition("##")[0]
     assert {name.strip(): int(code) for code, name in re.findall(r"(\d+) ([a-z -]+)", listed)} == ACTIONS
 
 
-def test_null_in_json_is_the_same_as_nothing_where_nothing_is_allowed():
+def test_null_in_json_is_the_same_as_nothing_where_nothing_is_allowed() -> None:
     text = '{"type":5,"query":"q","schema_id":1,"blocked":null,"dropped":null,"tables":[{"schema":"s","layout":null}]}'
     assert DdlEvent.from_json(text) == DdlEvent(5, "q", 1, tables=(TableAfter("s"),))
 
@@ -1010,14 +1016,14 @@ def test_null_in_json_is_the_same_as_nothing_where_nothing_is_allowed():
         ({"tables": [{"schema": "s"}, {"schema": "s", "layout": "x"}]}, r"ddl\.tables\[1\]\.layout must be int"),
     ],
 )
-def test_a_wrong_field_in_json_is_named(changed: dict[str, Any], culprit: str):
+def test_a_wrong_field_in_json_is_named(changed: dict[str, Any], culprit: str) -> None:
     shape = {"type": 5, "query": "q", "schema_id": 1} | changed
     with pytest.raises(BadEvents, match=culprit):
         DdlEvent.from_json(json.dumps(shape))
 
 
 @pytest.mark.parametrize("missing", ["type", "query", "schema_id"])
-def test_a_missing_field_in_json_is_named(missing: str):
+def test_a_missing_field_in_json_is_named(missing: str) -> None:
     shape = {"type": 5, "query": "q", "schema_id": 1}
     del shape[missing]
     with pytest.raises(BadEvents, match=f"no field '{missing}'"):
@@ -1025,6 +1031,6 @@ def test_a_missing_field_in_json_is_named(missing: str):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "1", "null", "[" * 100_000])
-def test_a_text_that_is_no_json_object_is_refused(text: str):
+def test_a_text_that_is_no_json_object_is_refused(text: str) -> None:
     with pytest.raises(BadEvents, match="JSON"):
         DdlEvent.from_json(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from decimal import Decimal
 
 import numpy as np
@@ -245,7 +246,7 @@ def test_any_value_survives_csv(row: tuple[object, ...], binary_encoding: str) -
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([str, repr, "{:.30e}".format]))
-def test_a_double_keeps_its_number_however_it_is_written(number: float, written: object) -> None:
-    text = given_value(declared_column("c double"), Decimal(written(number)))  # type: ignore[operator]
+def test_a_double_keeps_its_number_however_it_is_written(number: float, written: Callable[[float], str]) -> None:
+    text = given_value(declared_column("c double"), Decimal(written(number)))
     assert text is not None
     assert float(text) == number

@@ -344,7 +344,7 @@ def test_files_with_a_header_are_adopted_too(tmp_path: Path) -> None:
 
 def test_where_partitions_share_a_lane_no_number_is_left_out(tmp_path: Path) -> None:
     def rows(first: int) -> list[dict[str, Any]]:
-        names = {"table_name": "t", "logical_table_id": 9}
+        names: dict[str, Any] = {"table_name": "t", "logical_table_id": 9}
         return [layout_row(), *(change(t, SOURCE.resolved_ts(0) + first, first + t, **names) for t in (1, 2))]
 
     objects: Objects = {}
@@ -358,7 +358,7 @@ def test_where_partitions_share_a_lane_no_number_is_left_out(tmp_path: Path) -> 
 
 def test_where_partitions_share_a_lane_a_file_is_not_taken_for_that_of_another_partition(tmp_path: Path) -> None:
     def row(partition: int) -> list[dict[str, Any]]:
-        names = {"table_name": "t", "logical_table_id": 9}
+        names: dict[str, Any] = {"table_name": "t", "logical_table_id": 9}
         return [layout_row(), change(partition, START_TS + 1, partition, **names)]
 
     objects: Objects = {}

@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +34,7 @@ LOGICAL = {1: 1, 2: 2, 3: 3, 4: 4, 51: 50, 52: 50}  # four tables and the two pa
 TABLES = tuple(LOGICAL)
 SIZES = st.integers(1, 900) | st.just(400) | st.integers(1, 2_500)
 Key = tuple[int, int]  # (table, seq): names one item
+File = tuple[int, int, int, int, tuple[Key, ...]]  # lane, number, version, date, keys
 NONE = frozenset[int]()
 
 
@@ -127,7 +127,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.hung: set[int] = set()  # lanes that must be planned again apart from the others
         self.move: Move | None = None
         self.moves = 0
-        self.files: dict[int, tuple[object, ...]] = {}  # by plan: lane, number, version, date, keys
+        self.files: dict[int, File] = {}  # by plan
         self.numbers: dict[tuple[int, int, int], int] = {}  # by lane, version, date: the last one given
         self.lane_at: dict[int, tuple[int, int]] = {}  # by lane: the furthest version and date
 
@@ -296,7 +296,7 @@ class LedgerMachine(RuleBasedStateMachine):
             oldest = self.model.queued[table][0].accepted
             assert self.now - oldest >= self.limits.age_bound_s - 1e-6, "nothing lands early by age"
 
-    def _file(self, round_: Round, i: int) -> tuple[Any, ...]:
+    def _file(self, round_: Round, i: int) -> File:
         queues, slots = self.ledger.queues, round_.slots[round_.bounds[i] : round_.bounds[i + 1]]
         tables = queues.dispatchers.table_id[queues.items.dispatcher[slots]].tolist()
         keys = tuple(zip(tables, queues.items.first_seq[slots].tolist(), strict=True))
@@ -304,7 +304,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert int(round_.bytes[i]) == int(queues.items.length[slots].sum())
         return int(round_.lane[i]), int(round_.number[i]), int(round_.version[i]), int(round_.date[i]), keys
 
-    def _check_front(self, file: tuple[Any, ...]) -> None:
+    def _check_front(self, file: File) -> None:
         _, _, version, _, keys = file
         queue = self.model.queued[keys[0][0]]
         front, self.model.queued[keys[0][0]] = queue[: len(keys)], queue[len(keys) :]
@@ -317,7 +317,7 @@ class LedgerMachine(RuleBasedStateMachine):
             whole = [item for item in self.model.accepted[keys[0][0]] if item.ts == front[-1].ts]
             assert sum(item.length for item in whole) > self.limits.file_size_bytes, "only a large transaction is cut"
 
-    def _check_number(self, file: tuple[Any, ...]) -> None:
+    def _check_number(self, file: File) -> None:
         lane, number, version, date, _ = file
         assert number == self.numbers.get((lane, version, date), 0) + 1, "no gap and no repeat"
         self.numbers[lane, version, date] = number
@@ -436,7 +436,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.checkpoint() == self.model.resolved
         by_lane = defaultdict[tuple[int, ...], list[int]](list)
         for lane, number, version, date, _ in self.files.values():
-            by_lane[lane, version, date].append(number)  # type: ignore[index]
+            by_lane[lane, version, date].append(number)
         for numbers in by_lane.values():
             assert all(b - a == 1 for a, b in pairwise([0, *sorted(numbers)])), "every number once"
 

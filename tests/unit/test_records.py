@@ -43,7 +43,7 @@ def saved(tables: list[pa.Table], **other: object) -> Saved:
         "foreign": False,
         "surpassed": False,
     }
-    return Saved(tables, **{**values, **other})  # type: ignore[arg-type]
+    return Saved(tables, **{**values, **other})
 
 
 def restored(tables: list[pa.Table], **other: object) -> Ledger:

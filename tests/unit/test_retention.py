@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -46,8 +46,10 @@ EXPIRED = {
 }
 
 
-def moment_ts(*moment: int, zone: timezone | ZoneInfo = UTC) -> int:  # type: ignore[assignment]
-    return tso(int(datetime(*moment, tzinfo=zone).timestamp() * 1000))  # type: ignore[misc, arg-type]
+def moment_ts(
+    year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, *, zone: tzinfo = UTC
+) -> int:
+    return tso(int(datetime(year, month, day, hour, minute, second, tzinfo=zone).timestamp() * 1000))
 
 
 CHECKPOINT = moment_ts(2021, 1, 3)

@@ -17,6 +17,7 @@ from tidegate.executor.ingest import ingest
 from tidegate.executor.rows import ITEMS
 from tidegate.testing import (
     START_TS,
+    FakeClock,
     MemoryStore,
     change,
     events_batch,
@@ -73,17 +74,17 @@ def test_the_same_table_stays_in_order_under_random_encode_delays(tmp_path: Path
 
 def test_different_tables_interleave(tmp_path: Path) -> None:
     """A table whose landing hangs does not hold up another, though it came first."""
-    store = MemoryStore()
-    changefeed = open_changefeed(store, tmp_path, flush_interval_s=0.1, stall_s=0.2)
+    store, clock = MemoryStore(), FakeClock()
+    changefeed = open_changefeed(store, tmp_path, clock, flush_interval_s=0.1, stall_s=0.2)
     store.begin("hang", "shop/t1/")
     rows = [change(1, START_TS + 1, 1), change(2, START_TS + 2, 2)]
     feed(changefeed, 0, [layout_row(), *rows, resolved_row(START_TS + 5)])
-    changefeed.clock.advance(1.0)
+    clock.advance(1.0)
     changefeed.landing.land_next()
     assert list(landed_lines(store)) == ["shop.t2"]
     assert changefeed.ledger.checkpoint() == START_TS
     store.end("hang", "shop/t1/")
-    changefeed.clock.advance(10.0)
+    clock.advance(10.0)
     land_all(changefeed)
     assert sorted(landed_lines(store)) == ["shop.t1", "shop.t2"]
     assert changefeed.ledger.checkpoint() == START_TS + 5

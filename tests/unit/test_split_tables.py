@@ -22,6 +22,7 @@ from tidegate.format.tables import Column, Layout
 from tidegate.testing import (
     SHAPE,
     START_TS,
+    FakeClock,
     MemoryStore,
     change,
     events_batch,
@@ -43,7 +44,8 @@ def opened(opened: Open) -> Open:
 
 
 def land(changefeed: Changefeed, seconds: float = 5.0) -> None:
-    changefeed.clock.advance(seconds)  # type: ignore[attr-defined]
+    assert isinstance(changefeed.clock, FakeClock)
+    changefeed.clock.advance(seconds)
     while changefeed.landing.land_next():
         pass
 

@@ -147,9 +147,10 @@ def test_a_kill_while_it_comes_back_loses_and_doubles_nothing(
     land(changefeed, 2, (2,), clock)
     changefeed.scribe.compact()
     changefeed.close()
-    killed = opened(MemoryStore(objects=objects), tmp_path, clock)
-    killed.store.script = ["ok"] * (killed.store.writes + kill_at) + [word]  # type: ignore[attr-defined]
-    killed.store.after = "unavailable"  # type: ignore[attr-defined]
+    store = MemoryStore(objects=objects)
+    killed = opened(store, tmp_path, clock)
+    store.script = ["ok"] * (store.writes + kill_at) + [word]
+    store.after = "unavailable"
     for batch in (3, 4):
         try:
             land(killed, batch, (1,), clock)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,11 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
     return store
 
 
+def remote_store(request: pytest.FixtureRequest, name: str) -> Store:
+    store: Store = request.getfixturevalue(f"{name}_server").store()
+    return store
+
+
 @pytest.fixture(params=["file", "named", "memory", "faulty", "s3", "gs", "azblob"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     makers: dict[str, Callable[[], Store]] = {
@@ -60,7 +66,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         "named": lambda: Named(tmp_path / "sink"),
         "memory": MemoryStore,
         "faulty": lambda: FaultyFileStore(str(tmp_path / "control"))(f"file://{tmp_path}/sink"),
-        **{name: lambda name=name: request.getfixturevalue(f"{name}_server").store() for name in REMOTE},
+        **{name: partial(remote_store, request, name) for name in REMOTE},
     }
     made = makers[request.param]()
     made.prepare()

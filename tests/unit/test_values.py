@@ -14,7 +14,8 @@ from tidegate.errors import BadEvents
 from tidegate.format.encode.elements import enum_names, enum_numbers, set_names, set_numbers
 from tidegate.format.encode.floats import BadValue, float_texts, plain_float_texts
 
-WIDTHS = {32: np.float32, 64: np.float64}
+Float = np.float32 | np.float64
+WIDTHS: dict[int, type[np.float32] | type[np.float64]] = {32: np.float32, 64: np.float64}
 
 
 def binary(*values: bytes | None) -> pa.Array:
@@ -118,30 +119,30 @@ def test_a_number_beyond_its_width_is_refused(bits: int, text: bytes) -> None:
 # Floats against a slow model ----------------------------------------------------------------------------------------
 
 
-def nearest(text: str, bits: int) -> np.floating:
+def nearest(text: str, bits: int) -> Float:
     """The number next to the exact value of the text, found without rounding twice."""
     guess = WIDTHS[bits](float(text))
     if bits == 64:
         return guess
     exact = Fraction(text)
-    around = [np.nextafter(guess, np.float32(-np.inf)), guess, np.nextafter(guess, np.float32(np.inf))]
+    around: list[Float] = [np.nextafter(guess, np.float32(-np.inf)), guess, np.nextafter(guess, np.float32(np.inf))]
     finite = [number for number in around if np.isfinite(number)]
     even = {number: int(number.view(np.uint32)) & 1 for number in finite}
     return min(finite, key=lambda number: (abs(Fraction(float(number)) - exact), even[number]))
 
 
-def model(number: np.floating) -> bytes:
+def model(number: Float) -> bytes:
     mantissa, exponent = np.format_float_scientific(number, unique=True, trim="-").split("e")
     if -4 <= int(exponent) < 6:
         return plain_model(number)
     return f"{mantissa}e{int(exponent):+03d}".encode()
 
 
-def plain_model(number: np.floating) -> bytes:
+def plain_model(number: Float) -> bytes:
     return np.format_float_positional(number, unique=True, trim="-").encode()
 
 
-def spellings(number: np.floating) -> list[bytes]:
+def spellings(number: Float) -> list[bytes]:
     exact = repr(float(number)).encode()
     return [exact, model(number), plain_model(number), np.format_float_positional(number, trim="k").encode()]
 

@@ -36,6 +36,7 @@ FINITE = "workload://sysbench?tables=3&rows=40&events=180&txn-rows=4&batch=4500"
 ENDLESS = "workload://sysbench?tables=3&rows=40&txn-rows=4&batch=4500&mix=1:2:1"
 WHOLE = {"at": 3}
 DATE = "2026-01-31"
+HEADER: dict[str, Any] = {"csv.output_field_header": True}
 FILE_ROWS = 17
 
 Rows = list[bytes]
@@ -137,7 +138,7 @@ def _key(event: dict[str, Any], date: str) -> DataKey:
     return DataKey(event["schema_name"], event["table_name"], event["table_version"], table_id, is_partition, date)
 
 
-def build(root: Path, uri: str = FINITE, end: Offset | None = None, **options: object) -> Sink:
+def build(root: Path, uri: str = FINITE, end: Offset | None = None, **options: Any) -> Sink:
     """A right sink of all events up to an offset, with the checkpoint at their resolved mark."""
     settings = load_settings(f"file://{root}", None, options)
     date = DATE if settings.date_separator == "day" else ""
@@ -370,13 +371,13 @@ def test_an_empty_data_file_is_named(sink: Sink) -> None:
 
 
 def test_a_data_file_with_nothing_but_its_header_is_named(tmp_path: Path) -> None:
-    sink = build(tmp_path, **{"csv.output_field_header": True})
+    sink = build(tmp_path, **HEADER)
     sink.change(2, lambda rows: [])
     assert sink.error() == f"sbtest.sbtest2: {sink.path(2)} holds no row after its header"
 
 
 def test_a_wrong_header_is_named(tmp_path: Path) -> None:
-    sink = build(tmp_path, **{"csv.output_field_header": True})
+    sink = build(tmp_path, **HEADER)
     sink.put(sink.path(2), b"".join(sink.files[sink.path(2)]))
     assert sink.error().startswith(f"sbtest.sbtest2: {sink.path(2)} does not begin with the header `ticdc-meta")
 
@@ -496,7 +497,7 @@ def plain(
     }
 
 
-def parquet_sink(root: Path, groups: list[list[dict[str, Any]]], **options: object) -> Sink:
+def parquet_sink(root: Path, groups: list[list[dict[str, Any]]], **options: Any) -> Sink:
     marks = [
         {"kind": LAYOUT, "commit_ts": 0, "seq": 0, "layout": layout.fingerprint, "ddl": layout.to_json()}
         for layout in (NARROW, WIDE)
@@ -506,7 +507,7 @@ def parquet_sink(root: Path, groups: list[list[dict[str, Any]]], **options: obje
     return build(root / "sink", f"parquet:{root / 'events'}", **options)
 
 
-def two_versions(root: Path, **options: object) -> Sink:
+def two_versions(root: Path, **options: Any) -> Sink:
     """Three rows of version 5, then three of version 9 with a column more, all in one batch."""
     old, new = [plain(i) for i in (1, 2, 3)], [plain(i, version=9, layout=WIDE) for i in (4, 5, 6)]
     other = [plain(2, "items", 3, WIDE, (8, 8)), plain(5, "items", 6, NARROW, (8, 8))]
@@ -531,7 +532,7 @@ def test_a_row_in_the_directory_of_another_version_is_found(tmp_path: Path) -> N
 
 
 def test_headers_follow_the_version(tmp_path: Path) -> None:
-    sink = two_versions(tmp_path, **{"csv.output_field_header": True})
+    sink = two_versions(tmp_path, **HEADER)
     assert sink.verify().rows == 8
     sink.change(1, lambda rows: rows[1:], table=1)
     assert "shop.orders: 1 row is dropped from row 4 on" in sink.error()

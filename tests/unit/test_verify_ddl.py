@@ -730,12 +730,12 @@ def micro_batches(history: History, at_ddls: bool) -> list[list[dict[str, Any]]]
 
 def landed(history: History, folder: Path, at_ddls: bool, **given: Any) -> Case:
     """What a changefeed makes of a history."""
-    sink = PerfectSink(settings(**given))
-    changefeed = open_changefeed(sink.store, folder / "spool", FakeClock(), **given)
+    sink, clock = PerfectSink(settings(**given)), FakeClock()
+    changefeed = open_changefeed(sink.store, folder / "spool", clock, **given)
     layouts = [layout_row(layout) for layout in LAYOUTS.values()]
     for number, events in enumerate(micro_batches(history, at_ddls)):
         feed(changefeed, number, [*layouts, *events], str(number))
-        changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
+        clock.advance(5.0)
         while changefeed.landing.land_next():
             pass
     changefeed.life.fail(TidegateError("the test is over"))
@@ -766,13 +766,13 @@ def test_what_a_changefeed_makes_of_ddls_passes(
 def test_a_workload_with_ddls_passes(tmp_path: Path, given: dict[str, Any], limit_bytes: int) -> None:
     kinds = "rename|truncate|drop-create|add-column|add-index|create-view|alter-database|create-database"
     uri = f"workload://sysbench?tables=4&rows=40&events=600&txn-rows=4&batch=4500&ddl=every:200ms,kinds={kinds}"
-    source, store = open_source(uri), MemoryStore()
-    changefeed = open_changefeed(store, tmp_path, FakeClock(), **given)
+    source, store, clock = open_source(uri), MemoryStore(), FakeClock()
+    changefeed = open_changefeed(store, tmp_path, clock, **given)
     start, end = source.initial(), source.latest(source.initial(), limit_bytes, frozenset())
     while start != end:
         batches = [batch for split in source.splits(start, end, 1) for batch in source.read(split)]
         feed(changefeed, int(end["at"]), [row for batch in batches for row in batch.to_pylist()], json.dumps(end))
-        changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
+        clock.advance(5.0)
         while changefeed.landing.land_next():
             pass
         start, end = end, source.latest(end, limit_bytes, frozenset())

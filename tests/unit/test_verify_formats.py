@@ -49,7 +49,7 @@ def history() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for n in range(1, 40):
         for table in (1, 2):
-            common = {"layout": TABLE.fingerprint, "table_version": START_TS + (20 if n > 20 else 0)}
+            common: dict[str, Any] = {"layout": TABLE.fingerprint, "table_version": START_TS + (20 if n > 20 else 0)}
             place = (table, START_TS + 1 + n // 3, 2 * n + table)
             if n % 5 == 1:
                 rows.append(change(*place, kind="update", before=values(n), after=values(n, n + 100), **common))
@@ -72,13 +72,13 @@ def source(tmp_path: Path) -> str:
 
 
 def run(source_uri: str, tmp_path: Path, **given: Any) -> tuple[Settings, MemoryStore]:
-    store = MemoryStore()
-    changefeed = open_changefeed(store, tmp_path / "spool", FakeClock(), **given)
+    store, clock = MemoryStore(), FakeClock()
+    changefeed = open_changefeed(store, tmp_path / "spool", clock, **given)
     source = open_source(source_uri)
     end = source.latest(source.initial(), 1 << 30, frozenset())
     rows = [row for s in source.splits(source.initial(), end, 1) for b in source.read(s) for row in b.to_pylist()]
     feed(changefeed, 0, rows, "0")
-    changefeed.clock.advance(5.0)  # type: ignore[attr-defined]
+    clock.advance(5.0)
     while changefeed.landing.land_next():
         pass
     changefeed.scribe.write_progress()

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import count, pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from tidegate.sources.workload.workload import WorkloadSource, parse_workload
 NONE: frozenset[int] = frozenset()
 ENOUGH = 1 << 40
 SMALL = "workload://sysbench?tables=3&rows=40&batch=2KiB&txn-rows=3&events=400"
-Rows = dict[int, list[dict[str, object]]]
+Rows = dict[int, list[dict[str, Any]]]
 
 
 def read(source: Source, start: Offset, end: Offset, parallelism: int = 2) -> list[pa.RecordBatch]:
@@ -50,6 +51,12 @@ def resolved(batches: Iterable[pa.RecordBatch]) -> list[int]:
 def everything(uri: str, **options: str) -> Rows:
     source = open_source(uri, **options)
     return by_table(read(source, source.initial(), source.latest(source.initial(), ENOUGH, NONE), 1))
+
+
+def backlog(source: Source, offset: Offset) -> int:
+    left = source.backlog_bytes(offset)
+    assert left is not None
+    return left
 
 
 def walk(source: Source, limit_bytes: int, held: frozenset[int] = NONE) -> list[Offset]:
@@ -279,7 +286,7 @@ def test_a_neighbour_gives_the_same_rows_in_any_cut_and_is_not_resolved_before_i
     workload = parse_workload("tables=2&rows=40&batch=2KiB&rate=1MiB&neighbour=txn-rows:90,every:1s,columns:3")
     source = WorkloadSource(workload, ordering=ordering, clock=count(0, 10**9).__next__)
     offset, mark = source.latest(source.initial(), 1, NONE), 0
-    got: list[dict[str, object]] = []
+    got: list[dict[str, Any]] = []
     for limit in limits:
         end = source.latest(offset, limit, NONE)
         batches = read(source, offset, end)
@@ -318,7 +325,7 @@ def test_commit_ts_starts_at_the_epoch() -> None:
 
 def test_the_backlog_counts_down_and_an_endless_workload_has_none() -> None:
     source = open_source(SMALL)
-    left = [source.backlog_bytes(offset) for offset in walk(source, 4096)]
+    left = [backlog(source, offset) for offset in walk(source, 4096)]
     assert left == sorted(left, reverse=True)
     assert left[0] == 400 * parse_workload("tables=3&rows=40").row_bytes
     assert left[-1] == 0
