@@ -81,7 +81,7 @@ def make_parser(verbs: Mapping[str, Verb], words: Sequence[str]) -> argparse.Arg
         return added
 
     _add_run(verb("run", "run a changefeed", _RUN_EXAMPLES))
-    _add_check(verb("check", "look whether a changefeed can start on a sink", _CHECK_EXAMPLES))
+    _add_check(verb("check", "check whether a changefeed can start on a sink", _CHECK_EXAMPLES))
     _add_verify(verb("verify", "replay a deterministic source and compare it with the sink", _VERIFY_EXAMPLES))
     _add_encode(verb("encode", "encode rows given as JSON: the exact bytes of a data file", _ENCODE_EXAMPLES))
     bench = verb("bench", "measure, and check what was measured", _BENCH_EXAMPLES)

@@ -689,3 +689,20 @@ def test_a_failing_file_waits_and_is_not_in_flight(opened: Open, store: MemorySt
     land_due(changefeed)
     assert changefeed.metrics.value("to_be_flushed_len") == 1
     assert changefeed.metrics.value("in_flight_len") == 0
+
+
+@pytest.mark.parametrize("end", ["an error", "its close"])
+def test_a_land_thread_that_waits_begins_nothing_after_the_end(opened: Open, store: MemoryStore, end: str) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, SOURCE.batch(0), "0")
+    changefeed.start()
+    with changefeed.life.lock:  # everything becomes due in the moment of the end
+        changefeed.clock.advance(60.0)  # type: ignore[attr-defined]
+        if end == "an error":
+            changefeed.life.error = TidegateError("the disk is gone")
+        else:
+            changefeed.life._closed.set()
+        changefeed.life.notify()
+    for thread in changefeed._threads:
+        thread.join(60.0)
+    assert not [path for path in store.objects if "/CDC" in path]

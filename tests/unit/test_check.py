@@ -392,6 +392,17 @@ def test_a_start_on_ticdcs_files_of_other_options_is_refused_as_the_check_says(
         open_changefeed(store, tmp_path)
 
 
+def test_a_sample_of_ticdcs_files_is_no_proof_that_options_differ(
+    settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    old = {f"a/t{n:04d}/437/CDC{1:020d}.csv": b"x" for n in range(1100)}
+    suits = {f"z/t/437/2026-01-31/CDC{1:020d}.csv": b"x", "metadata": b'{"checkpoint-ts":7}'}
+    store = MemoryStore(objects=old | suits)
+    line = lines(settings(), store)["options"]
+    assert (line.verdict, "as far as its first files show" in line.sentence) == (WARNING, True)
+    open_changefeed(store, tmp_path).close()
+
+
 # -- the command -------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ journal entries and `metadata`; the observer keeps the gauges up to date. The le
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -38,8 +37,6 @@ from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status, Totals
 from tidegate.storage.store import Store
 
-log = logging.getLogger("tidegate")
-
 
 @dataclass
 class Changefeed:
@@ -49,7 +46,7 @@ class Changefeed:
     metrics: Metrics
     jobs: Jobs
     slots: int = 2  # tasks that may run at once
-    probe: Probe = no_probe  # tries whether the sink can be used, before it is taken over
+    probe: Probe = no_probe  # checks whether the sink can be used, before it is taken over
     totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self) -> None:
@@ -91,10 +88,10 @@ class Changefeed:
             self.life, self.clock, self.ledger, self.book, self.spool, self.intake, self.ddls, moves, self.scribe, held,
             self.observer, self.jobs, self.slots, o.sink.paths.date_separator,
         )  # fmt: skip
-        runs = [("scribe", self.scribe.run), ("gauges", self.observer.watch)]
-        runs += [(f"land-{i}", self.landing.run) for i in range(self.slots)]
+        runs = [("scribe", self.scribe.run), *((f"land-{i}", self.landing.run) for i in range(self.slots))]
         self._threads = [
-            threading.Thread(target=self._ends_with, args=(run,), daemon=True, name=name) for name, run in runs
+            threading.Thread(target=self.observer.watch, daemon=True, name="gauges"),
+            *(threading.Thread(target=self._ends_with, args=(run,), daemon=True, name=name) for name, run in runs),
         ]
 
     def start(self) -> None:
@@ -103,7 +100,7 @@ class Changefeed:
             thread.start()
 
     def _ends_with(self, run: Callable[[], None]) -> None:
-        """An error of any thread ends the changefeed."""
+        """An error of the scribe or of a land thread ends the changefeed."""
         try:
             run()
         except BaseException as exc:
@@ -129,8 +126,8 @@ class Changefeed:
         self.spool.close()
 
     def status(self) -> Status:
-        return self.observer.status()
+        return self.observer.view.status()
 
     def tables(self, by: str = "lag", k: int = 10) -> list[TableLine]:
         """The first k tables by lag, by small files, or by bytes landed in this run."""
-        return self.observer.tables(by, k)
+        return self.observer.view.tables(by, k)

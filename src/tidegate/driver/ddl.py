@@ -80,23 +80,22 @@ class DdlWriter:
         for plan, write in zip(plans, writes, strict=True):
             answer = answers.get(plan.file)
             if answer is None or answer["outcome"] == LANDED:
-                self._written(write, bool(plan.files))
+                self._written(write, "written" if plan.files else "passed")
             else:
                 self._failed(write, events[write.key], answer["error"] or "no answer")
         self.observer.count_schema_files(
             [receipt["schema_write_s"] for receipt in receipts], sum(receipt["requests"] for receipt in receipts)
         )
 
-    def _written(self, write: Write, has_files: bool) -> None:
+    def _written(self, write: Write, outcome: str) -> None:
         with self.life.lock:
             self._writes.done(write)
-            self.observer.ddl_written(write.key)
             over = self.ledger.schema_written(write)
             now = self.clock.steady()
             self.life.notify()
         for block in over:
             log.debug("DDL of commit-ts %d is over: %s", block.ts, block.event.query)
-            self.observer.ddl_over(block, "written" if has_files else "passed", now)
+            self.observer.ddl_over(block, outcome, now)
 
     def _failed(self, write: Write, event: DdlEvent, error: str) -> None:
         with self.life.lock:

@@ -12,7 +12,7 @@ bounded, whatever the prefix holds. A sink is one of:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ from tidegate.storage.store import Store
 EMPTY, OURS, TICDC, STRANGER = "empty", "ours", "ticdc", "stranger"
 SAMPLE = 1000  # objects that are looked at
 _HEAD_BYTES = 1 << 20
+_UNREADABLE = (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError)
 _DATA_NAME = re.compile(r"CDC(?:_.+_)?(?P<number>[0-9]{6,20})(?P<extension>\.[a-z0-9]+)", re.ASCII)
 _INDEX_NAME = re.compile(r"CDC(?:_.+)?\.index")
 _DATES = {"day": r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "month": r"[0-9]{4}-[0-9]{2}", "year": r"[0-9]{4}"}
@@ -57,6 +58,7 @@ class Inspection:
     journal_path: str = ""  # of that object
     metadata: bytes | None = None
     sample: tuple[str, ...] = ()  # some of the paths outside our reserved prefix; empty where the sink is ours
+    is_whole: bool = True  # the sample is all there is
 
     @property
     def stranger(self) -> str:
@@ -88,7 +90,7 @@ def inspect(store: Store) -> Inspection:
         return Inspection(OURS, head, journal_path, metadata)
     found = tuple(sample(store))
     if metadata is not None or any(is_ticdc(path) for path in found):
-        return Inspection(TICDC, metadata=metadata, sample=found)
+        return Inspection(TICDC, metadata=metadata, sample=found, is_whole=len(found) < SAMPLE)
     return Inspection(STRANGER if found else EMPTY, sample=found)
 
 
@@ -101,9 +103,12 @@ def refuse_stranger(found: Inspection, sink_uri: str) -> None:
         )
 
 
-def refuse_changes(changed: Sequence[Change]) -> None:
-    """Readers of one prefix cannot follow a change of the options that shape its paths and bytes."""
-    if changed:
+def refuse_changes(seen: Inspection, shape: Mapping[str, str], options: PathOptions) -> None:
+    """Readers of one prefix cannot follow a change of the options that shape its paths and bytes.
+
+    A sample that is not all there is only shows the first tables by name, so it is no proof.
+    """
+    if (changed := seen.changes(shape, options)) and seen.is_whole:
         said = ", ".join(f"{change.key} = {change.now} (was {change.before})" for change in changed)
         raise BadSetting(
             f"this sink was written with other options: {said}; readers of one prefix cannot follow such a change, "
@@ -187,9 +192,9 @@ def _head_of(store: Store, path: str) -> dict[str, Any] | None:
     data = store.get_range(path, 0, _HEAD_BYTES)
     try:
         return head_of(pa.ipc.open_stream(data).schema) if data is not None else None
-    except (pa.ArrowInvalid, OSError, ValueError):
+    except _UNREADABLE:
         data = store.get(path)
     try:
         return head_of(pa.ipc.open_stream(data).schema) if data is not None else None
-    except (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError) as exc:
+    except _UNREADABLE as exc:
         raise StoreRefused(f"{path} is no journal entry: {exc}") from exc

@@ -82,7 +82,7 @@ class Intake:
 
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""
-        self.spool.delete_batch(str(batch))
+        warn_gone(self.spool.delete_batch(str(batch)))
 
     # -- accept --------------------------------------------------------------------------------------------------
 
@@ -92,21 +92,21 @@ class Intake:
         resolved_ts = pc.max(items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]).as_py() or 0
         self.refusals.shared_targets(rows)
         ddls, filtered_ddls = read_ddls(items, self.options.rules)
-        now = self.clock.steady()
+        repeated, filtered, now = _rows_of(items, STALE), _rows_of(items, FILTERED), self.clock.steady()
         with self.life.lock:
             self.life.raise_error()
             self.refusals.ddls(ddls)
             skipped = self.ledger.blocking.skipped
             accepted = self.ledger.accept(batch, rows, now, end, resolved_ts, ddls)
             skipped = self.ledger.blocking.skipped - skipped
-            left_out = LeftOut(_rows_of(items, STALE), _rows_of(items, FILTERED), filtered_ddls, skipped)
+            left_out = LeftOut(repeated, filtered, filtered_ddls, skipped)
             self.observer.accepted(accepted, left_out, resolved_ts, now)
             if self.floor is not None and resolved_ts >= self.floor.last_ts:
                 self.floor = None  # the replay has passed everything that was durable before
             self.life.notify()
         named = set(pc.unique(rows["segment"]).to_pylist())
-        delete_segments(self.spool, accepted.dropped_segments)
-        self.spool.delete_unnamed(str(batch), named)
+        warn_gone(self.spool.delete(accepted.dropped_segments))
+        warn_gone(self.spool.delete_unnamed(str(batch), named))
         self.held.write()
         self.observer.count_batch(accepted, left_out, sum(not path.endswith("-0.seg") for path in named))
 
@@ -123,12 +123,9 @@ class Intake:
 
     def _may_return(self, batch: int) -> bool:
         self._notice_room_left()
-        if self.life.stopping or self.ledger.misses_changes:
-            # What a DDL still misses must be able to arrive, whatever waits behind it.
-            return True
-        if self.wakes_when_durable:
-            return self.ledger.progress.is_durable(batch)
-        return self.ledger.spool.may_wake()
+        room = self.ledger.progress.is_durable(batch) if self.wakes_when_durable else self.ledger.spool.may_wake()
+        # What a DDL still misses must be able to arrive, whatever waits behind it. Asked last: it looks at all tables.
+        return room or self.life.stopping or self.ledger.misses_changes
 
     def _notice_room_left(self) -> None:
         """Room counts only while the spool holds something: landing an empty one would free nothing."""
@@ -136,8 +133,9 @@ class Intake:
         spool.starved = spool.items > 0 and not self.spool.has_room_left()
 
 
-def delete_segments(spool: Segments, segments: list[str]) -> None:
-    for segment in spool.delete(segments):
+def warn_gone(segments: list[str]) -> None:
+    """These were to be deleted and did not exist any more: somebody else deletes in the spool."""
+    for segment in segments:
         log.warning("spool segment %s was already gone", segment)
 
 

@@ -22,7 +22,7 @@ from tidegate.control.rounds import Round
 from tidegate.control.versions import Found
 from tidegate.driver.ddl import DdlWriter
 from tidegate.driver.held import HeldTables
-from tidegate.driver.intake import Intake, delete_segments
+from tidegate.driver.intake import Intake, warn_gone
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.life import Life, Work
 from tidegate.driver.moves import Moves
@@ -148,7 +148,7 @@ class Landing:
             self.life.notify()
         for name in durable.dropped:
             log.warning("%s: rows are dropped, because a newer schema file with the same columns exists", name)
-        delete_segments(self.spool, durable.segments)
+        warn_gone(self.spool.delete(durable.segments))
         self.held.write()
         self.observer.count_round(round_, receipts, landed, durable, seconds)
         self._start_again_if_needed(round_, receipts)

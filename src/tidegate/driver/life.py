@@ -69,13 +69,14 @@ class Life:
         """Wait until `found` returns something true, and return it; None if the changefeed ends first.
 
         The caller holds the lock. `found` is called with it, at once and then after every change and every few
-        milliseconds, because clocks and disks change without anybody calling `notify`.
+        milliseconds, because clocks and disks change without anybody calling `notify`. It is not called any more once
+        the changefeed has ended: a land thread that woke up for the end would begin another round.
         """
-        while not (answer := found()):
-            if not self.goes_on:
-                return None
+        while self.goes_on:
+            if answer := found():
+                return answer
             self._changed.wait(_WAIT_S)
-        return answer
+        return None
 
     def pause(self, seconds: float) -> None:
         """Sleep so long, unless the changefeed closes. The lock is not needed."""

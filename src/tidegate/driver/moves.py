@@ -12,7 +12,7 @@ from functools import partial
 from tidegate.clock import Clock
 from tidegate.control.compaction import Copy, Move
 from tidegate.control.ledger import Ledger
-from tidegate.driver.intake import delete_segments
+from tidegate.driver.intake import warn_gone
 from tidegate.driver.jobs import Jobs, first_line
 from tidegate.driver.life import Life, Work
 from tidegate.driver.observer import Observer
@@ -54,9 +54,9 @@ class Moves:
         except Exception as exc:
             log.warning("cannot copy the remains of the spool together, will retry: %s", first_line(exc))
             self._next = self.clock.steady() + _PAUSE_S
-            self.spool.delete_batch(name.split("-")[0])
+            warn_gone(self.spool.delete_batch(name.split("-")[0]))
         with self.life.lock:
             freed = self.ledger.moved(move, [Copy(*each) for each in copied])
             self.life.notify()
-        delete_segments(self.spool, freed)
+        warn_gone(self.spool.delete(freed))
         self.observer.moved(sum(length for _, _, length in slices) if copied else 0)

@@ -1,4 +1,4 @@
-"""What can be seen of a changefeed. Only the observer touches metrics, adds up totals and builds the status.
+"""Takes the facts of a changefeed. Only the observer touches metrics and adds up totals; the status is in `view`.
 
 The other parts tell it facts: a batch was accepted, a wake is held back, files landed, a DDL is over. Facts that the
 status shows together with the ledger are told with the lock held, so that one look never sees half of a change. What is
@@ -23,11 +23,10 @@ from tidegate.control.barrier import Key
 from tidegate.control.ledger import Accepted, Durable, Ledger
 from tidegate.control.markers import Block
 from tidegate.control.rounds import Round
-from tidegate.control.top import TableLine
 from tidegate.driver.life import Life
 from tidegate.driver.view import View
 from tidegate.observe.metrics import Metrics
-from tidegate.observe.status import NAMED, Status, Totals
+from tidegate.observe.status import NAMED, Totals
 
 log = logging.getLogger("tidegate")
 
@@ -177,12 +176,11 @@ class Observer:
         self.view.ddl_failures[key] = error
         return is_first
 
-    def ddl_written(self, key: Key) -> None:
-        """The caller holds the lock."""
-        self.view.ddl_failures.pop(key, None)
-
     def ddl_over(self, block: Block, outcome: str, now: float) -> None:
+        """The outcome is `written`, or `passed` for a DDL without schema files."""
         metrics = self.metrics
+        with self.life.lock:
+            self.view.ddl_failures.pop(block.key, None)
         metrics.inc("ddl_total", outcome=outcome)
         metrics.observe("ddl_drain_duration_seconds", block.drained - block.arrived)
         metrics.observe("ddl_drain_wait_encode_seconds", block.encoded - block.arrived)
@@ -206,9 +204,3 @@ class Observer:
     def measure(self) -> None:
         for name, value in self.view.gauges().items():
             self.metrics.set(name, value)
-
-    def status(self) -> Status:
-        return self.view.status()
-
-    def tables(self, by: str, k: int) -> list[TableLine]:
-        return self.view.tables(by, k)

@@ -63,7 +63,7 @@ def take_over(store: Store, sink: Sink, probe: Probe) -> Started:
     seen = inspect(store)
     written_ts = seen.written_ts
     refuse_stranger(seen, sink.uri)
-    refuse_changes(seen.changes(sink.shape, sink.paths))
+    refuse_changes(seen, sink.shape, sink.paths)
     store.prepare()
     probe(store)
     journal, found = open_journal(store, sink.paths, sink.shape, foreign=seen.owner == TICDC, written_ts=written_ts)

@@ -86,11 +86,11 @@ class SpoolDirectory:
                 gone.append(path)
         return gone
 
-    def delete_batch(self, batch: str) -> None:
-        self.delete_unnamed(batch, ())
+    def delete_batch(self, batch: str) -> list[str]:
+        return self.delete_unnamed(batch, ())
 
-    def delete_unnamed(self, batch: str, named: Collection[str]) -> None:
-        self.delete([path for path in map(str, self.of_batch(batch)) if path not in named])
+    def delete_unnamed(self, batch: str, named: Collection[str]) -> list[str]:
+        return self.delete([path for path in map(str, self.of_batch(batch)) if path not in named])
 
     def of_batch(self, batch: str) -> list[Path]:
         return self._find(f"{batch}-*.seg")

@@ -78,10 +78,10 @@ class Segments(Protocol):
     def delete(self, segments: Iterable[str]) -> list[str]:
         """Returns those that were gone already."""
 
-    def delete_batch(self, batch: str) -> None:
-        """Delete all segments of a batch."""
+    def delete_batch(self, batch: str) -> list[str]:
+        """Delete all segments of a batch; returns those that were gone already."""
 
-    def delete_unnamed(self, batch: str, named: Collection[str]) -> None:
+    def delete_unnamed(self, batch: str, named: Collection[str]) -> list[str]:
         """Delete the segments of a batch that no item names: a lost attempt left them. It may happen later."""
 
     def has_room_left(self) -> bool:

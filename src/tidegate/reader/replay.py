@@ -81,7 +81,7 @@ _NOTHING_PLANNED: Planned = {}
 
 
 @dataclass(frozen=True)
-class Standing:
+class Surveyed:
     """Everything that exists on a sink. The lanes of a table are in order; faults are sorted by path.
 
     `unfinished` are the data files beyond an index that a start adopts; they are also part of `tables`.
@@ -116,7 +116,7 @@ class _Found:
     unfinished: list[str] = field(default_factory=list)
 
 
-def survey(store: Store, options: PathOptions, planned: Planned = _NOTHING_PLANNED) -> Standing:
+def survey(store: Store, options: PathOptions, planned: Planned = _NOTHING_PLANNED) -> Surveyed:
     """Lists the sink once and reads every index file."""
     found = _Found()
     for path, size in store.list(""):
@@ -136,7 +136,7 @@ def survey(store: Store, options: PathOptions, planned: Planned = _NOTHING_PLANN
     for key in found.indexes - found.data.keys():
         path = index_path(key, options)
         found.faults.append(Fault(path, f"{table_key(key)}: {path} has no data file in its directory"))
-    return Standing(tables, found.schema_files, sorted(found.faults), sorted(found.unfinished))
+    return Surveyed(tables, found.schema_files, sorted(found.faults), sorted(found.unfinished))
 
 
 def _sort_in(path: str, size: int, options: PathOptions, found: _Found) -> None:

@@ -261,8 +261,10 @@ def _writers(store: Store, seen: _Seen, in_use: bool) -> Line:
 def _option_lines(settings: Settings, sink: Inspection) -> Iterator[Line]:
     changed = sink.changes(shape(settings), settings.paths)
     for key, now, before in changed:
-        sentence = f"{key} is {now}, but the prefix is written with {before}"
-        yield Line("options", PROBLEM, sentence, f"set {key} to {before}, or give another prefix")
+        some = "" if sink.is_whole else ", as far as its first files show"
+        sentence = f"{key} is {now}, but the prefix is written with {before}{some}"
+        verdict = PROBLEM if sink.is_whole else WARNING
+        yield Line("options", verdict, sentence, f"set {key} to {before}, or give another prefix")
     if not changed:
         yield Line("options", OK, "the options suit what is on the prefix")
 

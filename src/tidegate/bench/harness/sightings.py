@@ -27,7 +27,7 @@ from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.layout import METADATA, RESERVED_PREFIX, data_path, metadata_text, parse_metadata
 from tidegate.format.rules.changes import TableRules
 from tidegate.format.tables import Layout
-from tidegate.reader.replay import Standing, TableFiles, TableKey, VersionKey, survey
+from tidegate.reader.replay import Surveyed, TableFiles, TableKey, VersionKey, survey
 from tidegate.storage.store import Store
 from tidegate.tools.verify import open_for_replay
 from tidegate.tools.verify.runs import Head, Run, Runs, Table
@@ -195,7 +195,7 @@ class Sightings:
         self.visible_rows = sum(len(places) for places in seen.values())
         return tally(self._replay.lines, seen, checkpoint_ts) + self._surroundings(standing)
 
-    def _places(self, key: TableKey, standing: Standing) -> list[int]:
+    def _places(self, key: TableKey, standing: Surveyed) -> list[int]:
         """The places of all lines of a table, in the order of its files."""
         places: list[int] = []
         for lane in standing.tables[key]:
@@ -223,7 +223,7 @@ class Sightings:
                 return places
             left -= _STEP_BYTES
 
-    def _surroundings(self, standing: Standing) -> Tally:
+    def _surroundings(self, standing: Surveyed) -> Tally:
         """Visible directories without a schema file, and indexes that do not name the files that exist.
 
         After a crash there may be data files that no index names, and temporary files: a reader does not see those.

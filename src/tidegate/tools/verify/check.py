@@ -20,7 +20,7 @@ from tidegate.format.encode.spans import dispatcher_id
 from tidegate.format.layout import METADATA
 from tidegate.format.rules.changes import TableRules
 from tidegate.format.tables import Layout
-from tidegate.reader.replay import Lane, Standing, TableFiles, TableKey
+from tidegate.reader.replay import Lane, Surveyed, TableFiles, TableKey
 from tidegate.sources import Source
 from tidegate.storage.store import Store
 from tidegate.tools.verify.explain import (
@@ -57,7 +57,7 @@ class Check:
     """One comparison of a source with a sink; counts the rows that it found right."""
 
     def __init__(
-        self, standing: Standing, settings: Settings, store: Store, checkpoint_ts: int, progress: Progress
+        self, standing: Surveyed, settings: Settings, store: Store, checkpoint_ts: int, progress: Progress
     ) -> None:
         self.rows = self.rows_beyond = 0
         self._settings, self._store, self._checkpoint_ts, self._progress = settings, store, checkpoint_ts, progress

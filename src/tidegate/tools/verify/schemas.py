@@ -23,7 +23,7 @@ from tidegate.format.ddl.filter import DdlRules
 from tidegate.format.layout import parse_schema_path, schema_path
 from tidegate.format.rules.changes import TableRules
 from tidegate.format.tables import Layout, columns_text, schema_checksum, schema_file_text
-from tidegate.reader.replay import Standing, VersionKey
+from tidegate.reader.replay import Surveyed, VersionKey
 from tidegate.storage.store import Store
 from tidegate.tools.verify.runs import Head
 
@@ -39,7 +39,7 @@ class SchemaFiles:
     """The schema files of a sink; `left` are those that nothing has explained yet."""
 
     def __init__(
-        self, standing: Standing, settings: Settings, store: Store, rules: TableRules, checkpoint_ts: int
+        self, standing: Surveyed, settings: Settings, store: Store, rules: TableRules, checkpoint_ts: int
     ) -> None:
         self._paths, self._with_ids, self._store = settings.paths, settings.output_column_id, store
         self._rules, self._ddl_rules, self._checkpoint_ts = rules, DdlRules(settings.rules), checkpoint_ts

@@ -2,7 +2,7 @@
 
 A landing writes the data file first and its index last. So a process that is killed in between leaves a data file that
 no index names. Readers do not see it, and nothing is wrong: the journal has its plan, without a confirmation, and
-the next start finds the file there and lets the index name it (`driver/recovery.py`). A data file that no such plan
+the next start finds the file there and lets the index name it (`driver/adoption.py`). A data file that no such plan
 names with its exact size is adopted by nobody, and `verify` reports it as a fault.
 """
 
@@ -27,7 +27,7 @@ def planned_files(store: Store, options: PathOptions, checkpoint_ts: int) -> Pla
     """
     try:
         _, found = read_journal(store, options)
-    except (ValueError, KeyError):  # no journal of ours, or a damaged one: it explains no data file
+    except (ValueError, KeyError, TypeError):  # no journal of ours, or a damaged one: it explains no data file
         return {}
     if checkpoint_ts > found.checkpoint_ts:
         return {}
