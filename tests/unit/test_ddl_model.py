@@ -304,7 +304,7 @@ class DdlMachine(RuleBasedStateMachine):
         )
         ddls = [Ddl(change.key, change.receiver, change.event) for change in changes]
         found = self.ledger.accept(self.batch, items, self.now, f"end-{self.batch}", max(resolved, 0), ddls)
-        assert (found.items, found.duplicates) == (len(rows), len(before))
+        assert (found.items, found.duplicates) == (len(rows), 3 * len(before))
         for row in rows:
             self.accepted.setdefault(row.owner, []).append(row)
             self.accepted_at[row.seq] = self.now
@@ -490,7 +490,7 @@ def _item(row: Row, batch: int, at: int) -> dict[str, object]:
         "kind": "rows", "table_id": row.owner[0], "span": row.owner[1], "logical_table_id": row.logical,
         "schema_id": row.schema_id, "schema_name": f"s{row.schema_id}", "table_name": f"t{row.logical}",
         "version": row.version, "layout": 7, "first_ts": row.ts, "first_seq": row.seq, "last_ts": row.ts,
-        "last_seq": row.seq, "rows": 1, "tier": 1, "segment": f"{batch}", "offset": 100 * at, "length": 100,
+        "last_seq": row.seq, "rows": 3, "tier": 1, "segment": f"{batch}", "offset": 100 * at, "length": 100,
     }  # fmt: skip
 
 

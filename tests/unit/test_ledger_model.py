@@ -142,7 +142,8 @@ class LedgerMachine(RuleBasedStateMachine):
         sent = [item for items in self.model.accepted.values() for item in items]
         again = data.draw(st.lists(st.sampled_from(sent), max_size=2)) if sent else []
         resolved = self.ts if data.draw(st.booleans()) else 0
-        self._accept(data.draw(st.permutations([*fresh, *again])), fresh, len(again), resolved)
+        duplicates = sum(_rows(item.key[1]) for item in again)
+        self._accept(data.draw(st.permutations([*fresh, *again])), fresh, duplicates, resolved)
 
     def _transaction(self, data: st.DataObject) -> list[Item]:
         self.ts += 1
@@ -341,7 +342,8 @@ class LedgerMachine(RuleBasedStateMachine):
             model.landed[item.key[0]].append(item)
             model.batches[item.batch].left -= 1
         assert sorted(durable.ages_s.tolist()) == sorted(self.now - item.accepted for item in items)
-        assert (durable.rows, durable.bytes) == (len(items), sum(item.length for item in items))
+        rows = sum(_rows(item.key[1]) for item in items)
+        assert (durable.rows, durable.bytes) == (rows, sum(item.length for item in items))
         model.delete(durable.segments)
         model.hold({item.key[0] for item in items})
 
@@ -441,6 +443,11 @@ class LedgerMachine(RuleBasedStateMachine):
             assert all(b - a == 1 for a, b in pairwise([0, *sorted(numbers)])), "every number once"
 
 
+def _rows(seq: int) -> int:
+    """How many rows an item has: one or a few."""
+    return seq % 3 + 1
+
+
 def _row(item: Item, batch: int, ends: Counter[str]) -> dict[str, object]:
     """The item as ingest reports it, appended to its segment; one sent again comes in a segment of this batch."""
     segment = item.segment if item.batch == batch else f"{batch}-again"
@@ -449,7 +456,7 @@ def _row(item: Item, batch: int, ends: Counter[str]) -> dict[str, object]:
     return {
         "kind": "rows", "table_id": table, "span": 0, "logical_table_id": logical, "schema_name": "shop",
         "table_name": f"t{logical}", "version": item.version, "layout": 7, "first_ts": item.ts, "first_seq": seq,
-        "last_ts": item.ts, "last_seq": seq, "rows": 1, "tier": 1, "segment": segment, "offset": offset,
+        "last_ts": item.ts, "last_seq": seq, "rows": _rows(seq), "tier": 1, "segment": segment, "offset": offset,
         "length": item.length,
     }  # fmt: skip
 

@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
+from tidegate.format.bad_values import BadValue
 from tidegate.format.encode.elements import enum_names, enum_numbers, set_names, set_numbers
-from tidegate.format.encode.floats import BadValue, float_texts, plain_float_texts
+from tidegate.format.encode.floats import float_texts, plain_float_texts
 
 Float = np.float32 | np.float64
 WIDTHS: dict[int, type[np.float32] | type[np.float64]] = {32: np.float32, 64: np.float64}

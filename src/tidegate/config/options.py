@@ -116,6 +116,7 @@ def _atomicity(value: object) -> str:
 _NO_ENCODER = "only csv and canal-json have a storage encoder"
 _PROTOCOLS = ("default", "canal", "avro", "flat-avro", "maxwell", "craft", "open-protocol", "debezium", "debezium-avro")
 _protocol = one_of("csv", "canal-json", refused=dict.fromkeys((*_PROTOCOLS, "simple", "outbox-json"), _NO_ENCODER))
+# Which encoder gets a row. Both keep the order of each table; files of different tables have no common order.
 _ordering = one_of("per-table", "global", refused={"legacy": "there is no reorder buffer"})
 _no_evaluator = "it needs TiDB's SQL evaluator; filter by event kind or by table instead"
 _EXPRESSIONS = ("insert-value", "update-new-value", "update-old-value", "delete-value")

@@ -54,6 +54,10 @@ class Batch:
         """Where the items of each dispatcher begin."""
         return group_starts(self.dispatcher)
 
+    @property
+    def total_rows(self) -> int:
+        return int(self.rows.sum())
+
     def keep(self, which: NDArray[np.bool_]) -> Batch:
         if which.all():  # nearly always
             return self

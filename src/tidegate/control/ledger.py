@@ -39,7 +39,7 @@ class Accepted:
     rows: int
     bytes: int
     items: int
-    duplicates: int  # items that were accepted before
+    duplicates: int  # rows that were accepted before
     dropped_segments: list[str]  # no item refers to these: they can be deleted
 
 
@@ -117,7 +117,8 @@ class Ledger:
         Its resolved mark counts only when all of it is here. Raises BadEvents, and takes in no row, when the source
         breaks a rule. DDLs get their markers before the items are queued, so that no item passes a marker unseen.
         """
-        fresh = admit(read_batch(items, self.queues), self.queues.dispatchers, self.progress.resolved_ts)
+        sent = read_batch(items, self.queues)
+        fresh = admit(sent, self.queues.dispatchers, self.progress.resolved_ts)
         kept = fresh.keep(fresh.length > 0)
         self.queues.note_databases(kept.dispatcher[kept.starts], kept.databases())
         new = admit_ddls(ddls, self.blocking, self.progress)
@@ -129,8 +130,8 @@ class Ledger:
         self._touch(kept, blocks, now)
         self.progress.accepted(batch, len(kept) + len(blocks), end, resolved_ts)
         self.accounts.count_empty(len(fresh) - len(kept))
-        repeated = items.num_rows - len(fresh)
-        return Accepted(int(kept.rows.sum()), int(kept.length.sum()), len(kept), repeated, stored.unused)
+        repeated = sent.total_rows - fresh.total_rows
+        return Accepted(kept.total_rows, int(kept.length.sum()), len(kept), repeated, stored.unused)
 
     def _touch(self, batch: Batch, blocks: Sequence[Block], now: float) -> None:
         """These dispatchers got items or a DDL's marker: they are in use, and may be due."""

@@ -54,7 +54,8 @@ def ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> Iter
     try:
         items = _ingest(batches, job, name)
     except (BadEvents, SpoolError) as exc:
-        items = [_control(ERROR, text=f"{type(exc).__name__}: {exc}")]
+        name_of = "BadEvents" if isinstance(exc, BadEvents) else type(exc).__name__
+        items = [_control(ERROR, text=f"{name_of}: {exc}")]
     yield from items
 
 

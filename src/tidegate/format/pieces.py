@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents
+from tidegate.format.bad_values import BadRows, BadValue
 
 Numbers = npt.NDArray[np.int64]
 Pieces = npt.NDArray[np.int32]
@@ -42,6 +43,11 @@ class Pool:
         self.size += len(pieces)
         return start
 
+    @property
+    def last(self) -> pa.Array:
+        """The pieces that were added last."""
+        return self.parts[-1]
+
     def array(self) -> pa.Array:
         return self.parts[0] if len(self.parts) == 1 else pa.concat_arrays(self.parts)
 
@@ -59,6 +65,12 @@ def codes(rows: pa.RecordBatch, name: str) -> tuple[npt.NDArray[np.int32], pa.Ar
 def at(rows: pa.RecordBatch, row: int) -> str:
     schema, table, ts = (rows.column(name)[row].as_py() for name in ("schema_name", "table_name", "commit_ts"))
     return f"{schema}.{table}, commit-ts {ts}"
+
+
+def refused(rows: pa.RecordBatch, row: Numbers, column: str, wrong: BadValue) -> BadRows:
+    """The rows with these wrong values; `row` has the number of the row of each position."""
+    numbers = row[list(wrong.positions)]
+    return BadRows(f"{at(rows, numbers[0])}, ", f"column {column!r}: {wrong}", np.unique(numbers).tolist())
 
 
 def value_starts(rows: pa.RecordBatch, side: str, row: Numbers, wanted: int, pool: Pool) -> Numbers:
@@ -80,9 +92,12 @@ def _check_counts(rows: pa.RecordBatch, side: str, row: Numbers, found: Numbers,
     first = int(np.argmax(bad))
     count = "no" if np.broadcast_to(absent, bad.shape)[first] else str(found[first])
     kind = rows.column("kind")[row[first]].as_py()
-    raise BadEvents(
-        f"{at(rows, row[first])}: the {kind} has {count} values in `{side}` but its layout has {wanted}; "
-        "the source must send the layout that fits its rows"
+    like_it = bad & (found == found[first]) & (absent == np.broadcast_to(absent, bad.shape)[first])
+    raise BadRows(
+        f"{at(rows, row[first])}: ",
+        f"the {kind} has {count} values in `{side}` but its layout has {wanted}; "
+        "the source must send the layout that fits its rows",
+        row[like_it].tolist(),
     )
 
 

@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents, BadSetting
+from tidegate.format.bad_values import BadValue
 from tidegate.format.encode.csv import ENCODINGS, CsvOptions, escaped, header
 from tidegate.format.encode.elements import enum_numbers, set_numbers
-from tidegate.format.encode.floats import FLOAT_BITS, BadValue, float_texts
+from tidegate.format.encode.floats import FLOAT_BITS, float_texts
 from tidegate.format.tables import Column, Layout
 
 Fields = Sequence[bytes | None]

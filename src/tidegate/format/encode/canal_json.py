@@ -24,8 +24,11 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents
 from tidegate.events import DELETE, INSERT, ROW_KINDS, UPDATE
+from tidegate.format.bad_values import BadValue
+from tidegate.format.encode.elements import unsigned_numbers
 from tidegate.format.encode.floats import FLOAT_BITS, plain_float_texts
 from tidegate.format.encode.sql_types import Large, full_mysql_type, large_sql_type, mysql_type, sql_type
+from tidegate.format.encode.whole_numbers import NUMBERED, check_columns
 from tidegate.format.pieces import (
     ABSENT,
     NULL,
@@ -40,6 +43,7 @@ from tidegate.format.pieces import (
     escaped_text,
     gather_blocks,
     needs_escape,
+    refused,
     value_starts,
 )
 from tidegate.format.tables import Column, Layout
@@ -80,10 +84,10 @@ def encode(
         return pa.array([], pa.binary())
     row = np.asarray(order, np.int64)
     kind = _kinds(rows)[row]
-    job = _Job(layout, options, selected, now_ms, _names(rows, row), _stamps(rows, row), Pool())
+    job = _Job(rows, row, layout, options, selected, now_ms, _names(rows, row), _stamps(rows, row), Pool())
     job.pool.add(pa.array([b""], pa.binary()))  # EMPTY
-    after = _side(job, rows, "after", row, kind != ROW_KINDS.index(DELETE))
-    before = _side(job, rows, "before", row, kind != ROW_KINDS.index(INSERT))
+    after = _side(job, "after", kind != ROW_KINDS.index(DELETE))
+    before = _side(job, "before", kind != ROW_KINDS.index(INSERT))
     blocks = []
     for code in np.flatnonzero(np.bincount(kind)).tolist():
         lines = kind == code
@@ -95,6 +99,8 @@ def encode(
 class _Job(NamedTuple):
     """What all lines of one call share, how the lines begin, and the pieces found so far."""
 
+    rows: pa.RecordBatch
+    row: Numbers  # of each line
     layout: Layout
     options: CanalOptions
     selected: tuple[int, ...] | None
@@ -129,21 +135,27 @@ def _kinds(rows: pa.RecordBatch) -> Numbers:
 # Values -------------------------------------------------------------------------------------------------------------
 
 
-def _side(job: _Job, rows: pa.RecordBatch, side: str, row: Numbers, lines: Flags) -> _Side:
+def _side(job: _Job, side: str, lines: Flags) -> _Side:
     if not lines.any():
         return _Side(lines, [])
-    start = value_starts(rows, side, row[lines], len(job.layout.stored), job.pool)
-    source = job.pool.parts[-1]
+    row, stored = job.row[lines], job.layout.stored
+    start = value_starts(job.rows, side, row, len(stored), job.pool)
+    source = job.pool.last
     first = job.pool.size - len(source)
+    positions = range(len(stored)) if job.selected is None else job.selected
+    numbered = {position: stored[position] for position in positions if stored[position].type in NUMBERED}
+    check_columns(job.rows, row, source, start - first, numbered)
     special = needs_escape(source)
     valid = source.is_valid().to_numpy(zero_copy_only=False) if source.null_count else None
-    positions = range(len(job.layout.stored)) if job.selected is None else job.selected
     columns = []
     for position in positions:
         place = start + (position - first)
         state = TEXT if valid is None else _one_for_all(valid[place].astype(np.int64) + NULL)
         raw = _Values(source, place, start + position, state)
-        columns.append(_written(raw, job.layout.stored[position], special, job.pool))
+        try:
+            columns.append(_written(raw, stored[position], special, job.pool))
+        except BadValue as exc:
+            raise refused(job.rows, row, stored[position].name, exc) from exc
     return _Side(lines, columns)
 
 
@@ -154,10 +166,7 @@ def _one_for_all(states: Numbers) -> States:
 def _written(raw: _Values, column: Column, special: Flags | None, pool: Pool) -> _Values:
     """The values as a line shows them: floats in their shortest form, and escaped where JSON needs it."""
     if bits := FLOAT_BITS.get(column.type):
-        try:
-            texts = plain_float_texts(_texts(raw), bits)
-        except BadEvents as exc:
-            raise BadEvents(f"column {column.name!r}: {exc}") from exc
+        texts = plain_float_texts(_texts(raw), bits)
         return _Values(texts, np.arange(len(texts)), pool.add(texts) + np.arange(len(texts)), raw.state)
     if special is None or not (hit := special[raw.place]).any():
         return raw
@@ -197,7 +206,7 @@ def _line(job: _Job, kind: str, lines: Flags, new: list[_Values], old: list[_Val
     line.put(_heads(job, kind) + job.names.number[lines])
     line.put(_decimals(job.stamps[lines] >> _LOGICAL_BITS, job.pool))
     line.say(b',"ts":%d,"sql":"","sqlType":{' % job.now_ms)
-    _say_sql_types(line, keys, columns, data)
+    _say_sql_types(line, keys, columns, data, job.row[lines], job.rows)
     line.say(b'},"mysqlType":{' + _mysql_types(keys, columns, job.options) + b'},"old":')
     _say_old(line, keys, new, old, job.options) if kind == UPDATE else line.say(b"null")
     line.open(b',"data":[{')
@@ -269,24 +278,28 @@ def _decimals(numbers: Numbers, pool: Pool) -> Numbers:
     return np.arange(start, pool.size)
 
 
-def _say_sql_types(line: JsonLine, keys: list[bytes], columns: list[Column], data: list[_Values]) -> None:
+def _say_sql_types(
+    line: JsonLine, keys: list[bytes], columns: list[Column], data: list[_Values], row: Numbers, rows: pa.RecordBatch
+) -> None:
     for i, (key, column, values) in enumerate(zip(keys, columns, data, strict=True)):
         line.say((b"," if i else b"") + key)
         usual, large = b"%d" % sql_type(column), large_sql_type(column)
-        if large is not None and (is_large := _is_large(values, column, large)).any():
+        if large is None:
+            line.say(usual)
+            continue
+        try:
+            is_large = _is_large(values, large)
+        except BadValue as exc:
+            raise refused(rows, row, column.name, exc) from exc
+        if is_large.any():
             line.choose([usual, b"%d" % large.sql_type], is_large.astype(np.int64))
         else:
             line.say(usual)
 
 
-def _is_large(values: _Values, column: Column, large: Large) -> Flags:
-    try:
-        numbers = _texts(values).cast(pa.uint64())
-    except pa.ArrowInvalid as exc:
-        raise BadEvents(f"the unsigned column {column.name!r} has a value that is no unsigned number: {exc}") from exc
-    found: Flags = (
-        pc.greater(numbers, pa.scalar(large.most, pa.uint64())).fill_null(False).to_numpy(zero_copy_only=False)
-    )
+def _is_large(values: _Values, large: Large) -> Flags:
+    numbers, _ = unsigned_numbers(_texts(values))
+    found: Flags = numbers > np.uint64(large.most)
     return found
 
 

@@ -25,18 +25,20 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.events import DELETE, INSERT, UPDATE
+from tidegate.format.bad_values import BadValue
 from tidegate.format.encode.elements import enum_names, set_names
-from tidegate.format.encode.floats import FLOAT_BITS, BadValue, float_texts
+from tidegate.format.encode.floats import FLOAT_BITS, float_texts
+from tidegate.format.encode.whole_numbers import WHOLE, check_columns
 from tidegate.format.pieces import (
     Flags,
     Numbers,
     Pieces,
     Pool,
-    at,
     bytes_of,
     codes,
     count,
     gather,
+    refused,
     texts,
     value_starts,
     with_text,
@@ -97,8 +99,8 @@ def encode(
         return pa.array([], pa.binary())
     lines = _lines(rows, np.asarray(order, np.int64), options)
     pool = Pool()
-    start = _value_starts(rows, lines, len(layout.stored), pool)
     positions = range(len(columns)) if selected is None else selected
+    start = _value_starts(rows, lines, layout, positions, pool)
     nulls = _nulls(start, positions, pool)
     turned = list(_turned_columns(start, positions, columns, rows, lines, options, pool))
     quoted = [_quoted(column, nulls.get(i), options) for i, column in enumerate(columns)]
@@ -158,13 +160,19 @@ def _lines(rows: pa.RecordBatch, order: Numbers, options: CsvOptions) -> _Lines:
     return _Lines(np.repeat(order, sizes), by_place[np.repeat(code, sizes), place], first, once)
 
 
-def _value_starts(rows: pa.RecordBatch, lines: _Lines, stored: int, pool: Pool) -> Numbers:
-    """The piece number of each line's first value, from the new or the old row. Checks that no value is missing."""
+def _value_starts(rows: pa.RecordBatch, lines: _Lines, layout: Layout, positions: Sequence[int], pool: Pool) -> Numbers:
+    """The piece number of each line's first value, from the new or the old row.
+
+    Refuses rows that miss a value, or whose text in the column of a number would be read as something else.
+    """
+    whole = {position: layout.stored[position] for position in positions if layout.stored[position].type in WHOLE}
     start = np.empty(len(lines.row), np.int64)
     for side in ("after", "before"):
         chosen = np.array([mark.side == side for mark in _MARKS])[lines.mark]
         if chosen.any():
-            start[chosen] = value_starts(rows, side, lines.row[chosen], stored, pool)
+            row = lines.row[chosen]
+            start[chosen] = found = value_starts(rows, side, row, len(layout.stored), pool)
+            check_columns(rows, row, pool.last, found - (pool.size - len(pool.last)), whole)
     return start
 
 
@@ -197,7 +205,7 @@ def _turned_columns(
                 try:
                     yield i, _turned(taken, columns[i], options, pool)
                 except BadValue as exc:
-                    raise BadEvents(f"{at(rows, lines.row[exc.position])}, column {columns[i].name!r}: {exc}") from exc
+                    raise refused(rows, lines.row, columns[i].name, exc) from exc
 
 
 def _taken(raw: pa.Array, start: Numbers, positions: Sequence[int]) -> list[pa.Array]:

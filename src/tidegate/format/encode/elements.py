@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents
-from tidegate.format.encode.floats import BadValue, Flags, short, valid_flags
+from tidegate.format.bad_values import BadValue
+from tidegate.format.encode.floats import Flags, short, valid_flags
 from tidegate.format.pieces import bytes_of
 
 _WHOLE_NUMBER = re.compile(rb"0*[0-9]{1,20}")
@@ -30,10 +31,10 @@ def _element_texts(elems: Sequence[str]) -> pa.Array:
 
 def enum_names(values: pa.Array, elems: Sequence[str]) -> pa.DictionaryArray:
     """`b` for `2`. Refuses 0, which is MySQL's invalid value, and numbers above the count of elements."""
-    number, valid = _whole_numbers(values)
+    number, valid = unsigned_numbers(values)
     if (bad := valid & (number - np.uint64(1) >= len(elems))).any():  # unsigned: 0 - 1 is the largest number
-        position = int(np.argmax(bad))
-        raise BadValue(f"{number[position]} is not the number of an element; they are 1 to {len(elems)}", position)
+        wrong = np.flatnonzero(bad).tolist()
+        raise BadValue(f"the value is not the number of an element; they are 1 to {len(elems)}", *wrong)
     place = pa.array(number.astype(np.int64) - 1, mask=~valid)
     return pa.DictionaryArray.from_arrays(place, _element_texts(elems))
 
@@ -49,10 +50,9 @@ def enum_numbers(names: pa.Array, elems: Sequence[str]) -> pa.Array:
 
 def set_names(values: pa.Array, elems: Sequence[str]) -> pa.DictionaryArray:
     """`a,c` for `5`. Each distinct mask is converted once."""
-    mask, valid = _whole_numbers(values)
+    mask, valid = unsigned_numbers(values)
     if len(elems) < 64 and (bad := valid & (mask >> np.uint64(len(elems)) != 0)).any():
-        position = int(np.argmax(bad))
-        raise BadValue(f"the mask {mask[position]} has a bit beyond the {len(elems)} elements", position)
+        raise BadValue(f"the mask has a bit beyond the {len(elems)} elements", *np.flatnonzero(bad).tolist())
     encoded = pa.array(mask, mask=~valid).dictionary_encode()
     names = _element_texts(elems).to_pylist()
     spelled = pa.array([_joined_names(one, names) for one in encoded.dictionary.to_pylist()], pa.binary())
@@ -83,20 +83,23 @@ def _mask(text: bytes, bits: dict[bytes, int]) -> int:
     return sum(found) if rising else -1
 
 
-def _whole_numbers(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Flags]:
+def unsigned_numbers(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Flags]:
     """The numbers (0 for NULL), and which are not NULL."""
     _, held = bytes_of(values)
     if (held - np.uint8(ord("0")) > 9).any():  # Arrow would also accept `0x1f`
-        _check_whole_numbers(values)
+        _check_unsigned(values)
     try:
         found = pc.fill_null(values.cast(pa.uint64()), 0).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
-        _check_whole_numbers(values)
+        _check_unsigned(values)
         raise
     return found, valid_flags(values)
 
 
-def _check_whole_numbers(values: pa.Array) -> None:
-    for position, text in enumerate(values.to_pylist()):
-        if text is not None and not (_WHOLE_NUMBER.fullmatch(text) and int(text) < 1 << 64):
-            raise BadValue(f"{short(text)} is not an unsigned 64-bit number", position)
+def _check_unsigned(values: pa.Array) -> None:
+    if wrong := [i for i, text in enumerate(values.to_pylist()) if text is not None and not _fits(text)]:
+        raise BadValue("the value is not an unsigned 64-bit number", *wrong)
+
+
+def _fits(text: bytes) -> bool:
+    return _WHOLE_NUMBER.fullmatch(text) is not None and int(text.lstrip(b"0") or b"0") < 1 << 64

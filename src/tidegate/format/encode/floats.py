@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents
+from tidegate.format.bad_values import BadValue
 from tidegate.format.pieces import Numbers, Pool, bytes_of, gather, texts
 
 Flags = npt.NDArray[np.bool_]
@@ -34,14 +35,6 @@ _FLOAT_TEXT = re.compile(rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9
 _INFINITE = re.compile(rb"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 FLOAT_BITS = {"float": 32, "double": 64}
-
-
-class BadValue(BadEvents):
-    """A value that its column cannot hold; `position` is its index in the array."""
-
-    def __init__(self, message: str, position: int) -> None:
-        super().__init__(message)
-        self.position = position
 
 
 def float_texts(values: pa.Array, bits: int) -> pa.Array:
@@ -87,18 +80,19 @@ def valid_flags(values: pa.Array) -> Flags:
 
 
 def _bad_float(values: pa.Array, bits: int) -> BadEvents:
-    texts = values.to_pylist()
-    position = next(i for i, text in enumerate(texts) if text is not None and not _FLOAT_TEXT.fullmatch(text))
-    return BadValue(f"{short(texts[position])} is not a {bits}-bit float", position)
+    texts = enumerate(values.to_pylist())
+    wrong = [i for i, text in texts if text is not None and not _FLOAT_TEXT.fullmatch(text)]
+    return BadValue(f"the value is not a {bits}-bit float", *wrong)
 
 
 def _check_unbounded(values: pa.Array, numbers: Floats, bits: int) -> None:
-    for position in np.flatnonzero(~np.isfinite(numbers)).tolist():
-        text = values[position].as_py()
-        if not _FLOAT_TEXT.fullmatch(text):
-            raise BadValue(f"{short(text)} is not a {bits}-bit float", position)
-        if np.isinf(numbers[position]) and not _INFINITE.fullmatch(text):
-            raise BadValue(f"{short(text)} is beyond the largest {bits}-bit float", position)
+    at = np.flatnonzero(~np.isfinite(numbers)).tolist()
+    texts = values.take(pa.array(at, pa.int64())).to_pylist()
+    if wrong := [i for i, text in zip(at, texts, strict=True) if not _FLOAT_TEXT.fullmatch(text)]:
+        raise BadValue(f"the value is not a {bits}-bit float", *wrong)
+    found = zip(at, texts, strict=True)
+    if beyond := [i for i, text in found if np.isinf(numbers[i]) and not _INFINITE.fullmatch(text)]:
+        raise BadValue(f"the value is beyond the largest {bits}-bit float", *beyond)
 
 
 def short(text: bytes) -> str:
