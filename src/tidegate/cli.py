@@ -141,7 +141,7 @@ def _attend(handle: Handle, settings: Settings, duration: float | None, argument
     """Poll, show, and stop when time is up or a signal comes."""
     from tidegate.tools.display import Display, summary
 
-    signals, display, started = _Signals(), Display(sys.stdout, settings), time.monotonic()
+    signals, display, started = _Signals(), Display(sys.stdout, settings, SystemClock()), time.monotonic()
     if handle.metrics_port is not None:
         print(f"metrics on port {handle.metrics_port}", flush=True)
     while not handle.done:

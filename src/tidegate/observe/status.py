@@ -28,6 +28,17 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class DdlLine:
+    """A DDL that is not over."""
+
+    query: str
+    marker: str  # whose changes from its commit-ts on wait for it: `shop.orders`, `database shop`, `all tables`
+    waits_for: str
+    waits_s: float  # for so long it has been waiting for this
+    age_s: float  # for so long it has been here
+
+
+@dataclass(frozen=True)
 class Status:
     """A changefeed at one moment, for the display, the report and `handle.status()`."""
 
@@ -56,7 +67,7 @@ class Status:
     requests_per_s: float
     requests_usd_per_day: float  # at the price of a put on S3
     put_budget_late_s: float  # how far the oldest change is past flush-interval because the budget is spent
-    ddls: dict[str, str]  # those that are not over, and what each waits for
+    ddls: dict[str, DdlLine]  # those that are not over, in order, by `<commit-ts>/<seq>`
     error: str | None
 
 
