@@ -31,7 +31,7 @@ from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
 from tidegate.driver.retention import Retention
 from tidegate.driver.scribe import Scribe
-from tidegate.driver.startup import Probe, floor_of, no_probe, restored_ledger, take_over
+from tidegate.driver.startup import Probe, floor_of, no_probe, nobody_knows, restored_ledger, take_over
 from tidegate.executor.directory import SpoolDirectory
 from tidegate.format.rules.changes import TableRules
 from tidegate.observe.metrics import Metrics
@@ -51,6 +51,7 @@ class Changefeed:
     slots: int = 2  # tasks that may run at once
     probe: Probe = no_probe  # tries whether the sink can be used, before it is taken over
     totals: Totals = field(default_factory=Totals)
+    newest_ts: Callable[[], int | None] = nobody_knows  # how far the source goes
 
     def __post_init__(self) -> None:
         o = self.options.spool
@@ -64,7 +65,7 @@ class Changefeed:
     def _wire(self) -> None:
         """Take the sink over, bring the ledger back, and connect the parts around it."""
         o = self.options
-        started = take_over(self.store, o.sink, self.probe)
+        started = take_over(self.store, o.sink, self.probe, self.clock.wall(), self.newest_ts)
         found = started.found
         limits = replace(o.limits, spool_max_bytes=self.spool.max_bytes)
         self.life = Life()

@@ -17,7 +17,7 @@ from tidegate.control.ledger import Ledger
 from tidegate.driver.ddl import read_ddls
 from tidegate.driver.held import HeldTables
 from tidegate.driver.life import Life
-from tidegate.driver.observer import LeftOut, Observer
+from tidegate.driver.observer import LeftOut, Observer, Read
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
 from tidegate.errors import BadEvents, SpoolError, SpoolLost
@@ -100,7 +100,8 @@ class Intake:
             accepted = self.ledger.accept(batch, rows, now, end, resolved_ts, ddls)
             skipped = self.ledger.blocking.skipped - skipped
             left_out = LeftOut(_rows_of(items, STALE), _rows_of(items, FILTERED), filtered_ddls, skipped)
-            self.observer.accepted(accepted, left_out, resolved_ts, now)
+            read = Read(_newest_ts(items), left_out.repeated_rows + len(ddls))
+            self.observer.accepted(accepted, left_out, read, resolved_ts, now)
             if self.floor is not None and resolved_ts >= self.floor.last_ts:
                 self.floor = None  # the replay has passed everything that was durable before
             self.life.notify()
@@ -139,6 +140,12 @@ class Intake:
 def delete_segments(spool: Segments, segments: list[str]) -> None:
     for segment in spool.delete(segments):
         log.warning("spool segment %s was already gone", segment)
+
+
+def _newest_ts(items: pa.Table) -> int:
+    """The greatest commit-ts of a change or a resolved mark, written or not."""
+    items = items.filter(pc.not_equal(items["kind"], LAYOUT))
+    return max(pc.max(items[name]).as_py() or 0 for name in ("first_ts", "last_ts"))
 
 
 def _rows_of(items: pa.Table, kind: str) -> int:

@@ -18,7 +18,7 @@ from tidegate.control.spool import TIERS
 from tidegate.control.top import TOP, TableLine, top_tables
 from tidegate.driver.life import Life
 from tidegate.errors import BadSetting
-from tidegate.events import physical_ms
+from tidegate.events import physical_ms, shown_time
 from tidegate.format.ddl.events import ALL
 from tidegate.observe.status import NAMED, USD_PER_REQUEST, DdlLine, Rate, Status, Totals
 
@@ -34,6 +34,7 @@ class View:
     totals: Totals
     failures: dict[int, str] = field(default_factory=dict)  # by dispatcher, why its files do not land
     ddl_failures: dict[Key, str] = field(default_factory=dict)
+    begun_ts: int = 0  # the checkpoint at the start
     waiting: str | None = None  # what the whole changefeed waits for
     rate: Rate = field(default_factory=Rate)  # of requests
     _arrivals: deque[tuple[float, int]] = field(default_factory=deque)  # when each resolved mark was accepted
@@ -101,6 +102,7 @@ class View:
                 requests_usd_per_day=rate * 86_400 * USD_PER_REQUEST,
                 put_budget_late_s=ledger.planner.budget.late_s,
                 ddls={_name(key): self._ddl_line(block, now) for key, block in sorted(blocks.items())},
+                only_repeats=self._only_repeats(),
                 error=str(self.life.error) if self.life.error is not None else None,
             )
 
@@ -110,6 +112,21 @@ class View:
             raise BadSetting(f"tables are listed by one of {', '.join(TOP)}, not by {by!r}")
         with self.life.lock:
             return top_tables(self.ledger.queues, by, k, self.clock.steady())
+
+    def _only_repeats(self) -> str | None:
+        """Whether all that was read is below the checkpoint of the start, as a sentence.
+
+        After a start of our own the first batch goes past it, because something of that batch was not durable. A
+        source that ends there has nothing new. But a source that stays below it has a checkpoint that is not its own.
+        """
+        totals = self.totals
+        if not totals.left_out or totals.newest_ts >= self.begun_ts:
+            return None
+        return (
+            f"nothing is written: all changes that were read, up to commit-ts {shown_time(totals.newest_ts)}, are "
+            f"below the checkpoint-ts {shown_time(self.begun_ts)} at which this run began, and count as written "
+            "already; let it run until the source has passed it, or, if the checkpoint is wrong, give another prefix"
+        )
 
     def _ddl_line(self, block: Block, now: float) -> DdlLine:
         """What it waits for changes when all rows before it have come, and again when they have landed."""

@@ -68,6 +68,7 @@ class Status:
     requests_usd_per_day: float  # at the price of a put on S3
     put_budget_late_s: float  # how far the oldest change is past flush-interval because the budget is spent
     ddls: dict[str, DdlLine]  # those that are not over, in order, by `<commit-ts>/<seq>`
+    only_repeats: str | None  # the sentence, if every change that was read was below the checkpoint of the start
     error: str | None
 
 
@@ -83,6 +84,8 @@ class Totals:
     rows_landed: int = 0
     bytes_landed: int = 0
     duplicates: int = 0
+    newest_ts: int = 0  # the greatest commit-ts that was read
+    left_out: int = 0  # rows that were durable before, and DDLs
     reasons: Counter[str] = field(default_factory=Counter)
     size_flushed: deque[int] = field(default_factory=_recent)
     file_sizes: deque[int] = field(default_factory=_recent)

@@ -88,6 +88,8 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
         )
     if status.waiting:
         lines.append(f"  waits for {status.waiting}")
+    if status.only_repeats:
+        lines.append(f"  {status.only_repeats}")
     for key, ddl in islice(status.ddls.items(), _SHOWN):
         query = " ".join(ddl.query.split())  # on one line
         lines.append(f"  ddl {key} {_wait(ddl)}: {query:.80}")
@@ -107,6 +109,7 @@ def _wait(ddl: DdlLine) -> str:
 def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
     failing = f" retrying={min(status.retrying)} ({status.retrying_tables} in all)" if status.retrying else ""
     failing += f" waits for {status.waiting}" if status.waiting else ""
+    failing += f" {status.only_repeats}" if status.only_repeats else ""
     if status.ddls:
         key, first = next(iter(status.ddls.items()))
         failing += f" {len(status.ddls)} DDLs, {key} {_wait(first)}"
@@ -133,6 +136,7 @@ class Summary:
                 f"  files       {f['files']:,}; size against file-size ({show_size(f['file_size_bytes'])}): {sizes}",
                 f"  flushed by  {reasons}",
                 f"  checkpoint  {f['checkpoint_ts']} ({physical_time(f['checkpoint_ts']):%Y-%m-%d %H:%M:%S} UTC)",
+                *([f"  note        {f['only_repeats']}"] if f["only_repeats"] else []),
                 "",
                 "next:",
                 f'  {program} verify --source "{source}" --sink "{sink}"',
@@ -159,6 +163,7 @@ def summary(status: Status, changefeed: Changefeed, seconds: float) -> Summary:
             "flush_reasons": status.reasons,
             "checkpoint_ts": status.checkpoint_ts,
             "duplicates": status.duplicates,
+            "only_repeats": status.only_repeats,
             "error": status.error,
         }
     )
