@@ -5,8 +5,8 @@ ledger until its tables have drained, and is written by `ddls`. A start is in `s
 in `observer`. Row data passes nowhere here.
 
 Threads: the query's callback brings batches; land threads take rounds and run them as Spark jobs; the scribe writes
-journal entries and `metadata`; the observer keeps the gauges up to date. The ledger is only touched with the lock of
-`Life`, and nobody waits for the store with it.
+journal entries and `metadata`, and watches in a second thread whether they stay; the observer keeps the gauges up to
+date. The ledger is only touched with the lock of `Life`, and nobody waits for the store with it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Changefeed:
             self.life, self.clock, self.ledger, self.book, self.spool, self.intake, self.ddls, moves, self.scribe, held,
             self.observer, self.jobs, self.slots, o.sink.paths.date_separator,
         )  # fmt: skip
-        runs = [("scribe", self.scribe.run), ("gauges", self.observer.watch)]
+        runs = [("scribe", self.scribe.run), ("sink", self.scribe.watch), ("gauges", self.observer.watch)]
         runs += [(f"land-{i}", self.landing.run) for i in range(self.slots)]
         self._threads = [
             threading.Thread(target=self._ends_with, args=(run,), daemon=True, name=name) for name, run in runs
@@ -114,6 +114,11 @@ class Changefeed:
         """The source has no more: its end counts as resolved."""
         with self.life.lock:
             self.ledger.source_ended()
+
+    def confirm_sink(self) -> None:
+        """At the end: what landed counts only if the sink was not emptied meanwhile."""
+        if self.life.error is None:
+            self._ends_with(self.scribe.look)
 
     def close(self) -> None:
         """End the threads, write the last checkpoint, and remove the spool. Repeats are harmless."""

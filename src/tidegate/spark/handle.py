@@ -253,6 +253,7 @@ class Handle:
             run.changefeed.source_ended()
         if not self._leave.is_set():
             run.changefeed.landing.land_all(self._leave)
+        run.changefeed.confirm_sink()
         if (failure := run.changefeed.life.error) is not None:
             raise failure
         if (sentence := run.changefeed.status().only_repeats) is not None:
@@ -274,6 +275,7 @@ class Handle:
             if self._stop.wait(pause_s(tries, 0)):
                 raise error
             try:
+                self._run.changefeed.scribe.look()  # a start would take a sink that was emptied for a new one
                 self._run = self._start_run()
                 return
             except TidegateError as exc:
