@@ -6,6 +6,7 @@ What needs Spark or the benchmarks is imported by the verb that uses it: `check`
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ from tidegate import __version__
 from tidegate.arguments import make_parser
 from tidegate.clock import SystemClock, now_ms
 from tidegate.config.settings import Settings, duration_s, effective, load_settings, read_config, redacted
-from tidegate.errors import BadSetting, TidegateError, UsageError
+from tidegate.errors import BadSetting, OnlyRepeats, TidegateError, UsageError
 from tidegate.storage.store import open_store
 from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
 from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
@@ -141,11 +142,12 @@ def _attend(handle: Handle, settings: Settings, duration: float | None, argument
     """Poll, show, and stop when time is up or a signal comes."""
     from tidegate.tools.display import Display, summary
 
-    signals, display, started = _Signals(), Display(sys.stdout, settings), time.monotonic()
+    signals, display, started = _Signals(), Display(sys.stdout, settings, SystemClock()), time.monotonic()
     if handle.metrics_port is not None:
         print(f"metrics on port {handle.metrics_port}", flush=True)
     while not handle.done:
-        handle.await_termination(0.1)
+        with contextlib.suppress(OnlyRepeats):  # raised again below, after the report that says so
+            handle.await_termination(0.1)
         if signals.asked or (duration is not None and time.monotonic() - started >= duration):
             handle.stop()
         if signals.asked > 1:

@@ -10,6 +10,8 @@ TidegateError
 │       └── StoreConflict an object with other content exists under the name of the one to create
 ├── SpoolError            the spool's directory is used by another changefeed or cannot be created
 │   └── SpoolLost         the spool is full or gone: a restart reads its changes again (retry = True)
+├── SinkEmptied           the journal of a running changefeed is gone, so what it landed may be, too
+├── OnlyRepeats           every change that was read counts as written already: the checkpoint may be wrong
 ├── VerifyError           storage does not hold what the source says
 └── BrokenInvariant       a bug in Tidegate: stop rather than guess
 """
@@ -56,6 +58,14 @@ class SpoolError(TidegateError):
 
 class SpoolLost(SpoolError):
     retry = True
+
+
+class SinkEmptied(TidegateError):
+    pass
+
+
+class OnlyRepeats(TidegateError):
+    pass
 
 
 class VerifyError(TidegateError):

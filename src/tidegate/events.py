@@ -13,6 +13,8 @@ import pyarrow as pa
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 DDL, RESOLVED, LAYOUT = "ddl", "resolved", "layout"
+TABLE_IDS = 1 << 50  # a table id is below this, so that it fits one 64-bit key together with a span
+LAST_TS = (1 << 63) - 1  # stands for "never", so no change may have it
 ROW_KINDS = (INSERT, UPDATE, DELETE)
 KINDS = (*ROW_KINDS, DDL, RESOLVED, LAYOUT)
 
@@ -53,6 +55,14 @@ def tso(milliseconds: int, logical: int = 0) -> int:
 def physical_ms(ts: int) -> int:
     """The wall-clock part of a timestamp: the inverse of `tso`, without the logical part."""
     return ts >> _LOGICAL_BITS
+
+
+def shown_time(ts: int) -> str:
+    """`463267587686400000 (2026-01-01 00:00:00 UTC)`; the number alone if it is no time that a calendar has."""
+    try:
+        return f"{ts} ({physical_time(ts):%Y-%m-%d %H:%M:%S} UTC)" if ts else "0"
+    except (OverflowError, ValueError, OSError):
+        return str(ts)
 
 
 def physical_time(ts: int) -> datetime:

@@ -122,7 +122,7 @@ def test_the_checkpoint_never_passes_a_ddl_that_is_not_over(opened: Open, store:
     changefeed.scribe.write_progress()
     assert changefeed.status().checkpoint_ts == START_TS + 4
     assert changefeed.ledger.progress.position is None
-    assert "unavailable" in changefeed.status().ddls["ALTER TABLE `t1` ADD COLUMN `w` INT"]
+    assert "unavailable" in changefeed.status().ddls[f"{START_TS + 5}/0"].waits_for
     store.end("unavailable", f"schema_{START_TS + 5}_")
     land(changefeed, 5.0)
     assert changefeed.status().checkpoint_ts == START_TS + 9
@@ -242,7 +242,7 @@ def test_a_schema_file_with_other_columns_holds_up_its_ddl_alone_and_is_named(op
     store.objects[path] = text.replace('"w"', '"other"').encode()
     feed(changefeed, 1, [add_column(5), wide(7, version=5), insert(8, 2), resolved(9)], "1")
     land(changefeed, 5.0)
-    (reason,) = changefeed.status().ddls.values()
+    (reason,) = (ddl.waits_for for ddl in changefeed.status().ddls.values())
     assert f"schema_{START_TS + 5}_" in reason
     assert "lists other columns" in reason
     assert changefeed.life.error is None
@@ -263,7 +263,7 @@ def test_a_ddl_whose_schema_file_fails_is_tried_again_and_named_meanwhile(
     feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), insert(6, 2), resolved(9)], "0")
     store.begin(fault, f"schema_{START_TS + 5}_")
     land(changefeed, 5.0)
-    assert "on command" in next(iter(changefeed.status().ddls.values()))
+    assert "on command" in next(iter(changefeed.status().ddls.values())).waits_for
     assert written(store)[-1] == "shop.t2 data 0 #1" or fault == "lost"
     store.end(fault, f"schema_{START_TS + 5}_")
     land(changefeed, 60.0)

@@ -938,23 +938,24 @@ def test_a_table_without_columns_or_with_an_unknown_layout_is_refused() -> None:
 # JSON
 
 
-IDS = st.integers(-(2**63), 2**63 - 1)
+IDS = st.integers(0, 2**50 - 1)
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(st.characters() | st.sampled_from("`\udc80\n"), max_size=5)
 SCOPES = (
     st.builds(Scope, st.just(NORMAL), st.lists(IDS, max_size=3).map(tuple))
-    | st.builds(Scope, st.just(DB), schema_id=IDS)
+    | st.builds(Scope, st.just(DB), schema_id=NUMBERS)
     | st.just(Scope(ALL))
 )
 AFTERS = st.builds(
     TableAfter,
-    *(NAMES, NAMES, IDS, st.none() | IDS, NAMES, NAMES, NAMES),
+    *(NAMES, NAMES, IDS, st.none() | NUMBERS, NAMES, NAMES, NAMES),
     partitions=st.lists(IDS, max_size=3).map(tuple),
 )
 EVENTS = st.builds(
     DdlEvent,
-    *(IDS, NAMES, IDS, st.none() | SCOPES, st.none() | SCOPES),
-    added=st.lists(st.builds(AddedTable, IDS, IDS, st.booleans()), max_size=2).map(tuple),
-    updated_schemas=st.lists(st.builds(UpdatedSchema, IDS, IDS, IDS), max_size=2).map(tuple),
+    *(NUMBERS, NAMES, NUMBERS, st.none() | SCOPES, st.none() | SCOPES),
+    added=st.lists(st.builds(AddedTable, NUMBERS, IDS, st.booleans()), max_size=2).map(tuple),
+    updated_schemas=st.lists(st.builds(UpdatedSchema, IDS, NUMBERS, NUMBERS), max_size=2).map(tuple),
     not_sync=st.booleans(),
     tables=st.lists(AFTERS, max_size=2).map(tuple),
 )

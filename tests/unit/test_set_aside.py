@@ -179,7 +179,7 @@ def test_a_table_that_waits_for_its_ddl_pins_no_space_of_the_others(opened: Open
         land_due(changefeed)
         assert changefeed.ledger.spool.may_wake()
         assert on_disk(changefeed) <= 2 * MIB
-    assert "refused" in changefeed.status().ddls["ALTER TABLE `t1` ADD COLUMN `w` INT"]
+    assert "refused" in changefeed.status().ddls[f"{START_TS + 1}/0"].waits_for
     assert numbers(store, 2) == list(range(2, 32))
     store.end("refuse", f"schema_{START_TS + 1}_")
     land_due(changefeed, 60.0)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidegate.errors import BrokenInvariant
+from tidegate.events import TABLE_IDS
 
 Ints = NDArray[np.int64]
 Numbers = NDArray[np.int64]
@@ -180,7 +181,7 @@ class Keys:
 
 def pack(table_id: Ints, span: Ints) -> Ints:
     """One 64-bit key for each (table id, span)."""
-    if len(table_id) and (table_id.min() < 0 or table_id.max() >= 1 << 50 or span.max() >= _SPANS or span.min() < 0):
+    if len(table_id) and (table_id.min() < 0 or table_id.max() >= TABLE_IDS or span.max() >= _SPANS or span.min() < 0):
         raise BrokenInvariant(f"a table id must be in 0..2^50 and a span under {_SPANS}")
     keys: Ints = table_id.astype(np.int64) * _SPANS + span
     return keys

@@ -5,8 +5,8 @@ ledger until its tables have drained, and is written by `ddls`. A start is in `s
 in `observer`. Row data passes nowhere here.
 
 Threads: the query's callback brings batches; land threads take rounds and run them as Spark jobs; the scribe writes
-journal entries and `metadata`; the observer keeps the gauges up to date. The ledger is only touched with the lock of
-`Life`, and nobody waits for the store with it.
+journal entries and `metadata`, and watches in a second thread whether they stay; the observer keeps the gauges up to
+date. The ledger is only touched with the lock of `Life`, and nobody waits for the store with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
 from tidegate.driver.retention import Retention
 from tidegate.driver.scribe import Scribe
-from tidegate.driver.startup import Probe, floor_of, no_probe, restored_ledger, take_over
+from tidegate.driver.startup import Probe, floor_of, no_probe, nobody_knows, restored_ledger, take_over
 from tidegate.executor.directory import SpoolDirectory
 from tidegate.format.rules.changes import TableRules
 from tidegate.observe.metrics import Metrics
@@ -48,6 +48,7 @@ class Changefeed:
     slots: int = 2  # tasks that may run at once
     probe: Probe = no_probe  # checks whether the sink can be used, before it is taken over
     totals: Totals = field(default_factory=Totals)
+    newest_ts: Callable[[], int | None] = nobody_knows  # how far the source goes
 
     def __post_init__(self) -> None:
         o = self.options.spool
@@ -61,7 +62,7 @@ class Changefeed:
     def _wire(self) -> None:
         """Take the sink over, bring the ledger back, and connect the parts around it."""
         o = self.options
-        started = take_over(self.store, o.sink, self.probe)
+        started = take_over(self.store, o.sink, self.probe, self.clock.wall(), self.newest_ts)
         found = started.found
         limits = replace(o.limits, spool_max_bytes=self.spool.max_bytes)
         self.life = Life()
@@ -88,7 +89,8 @@ class Changefeed:
             self.life, self.clock, self.ledger, self.book, self.spool, self.intake, self.ddls, moves, self.scribe, held,
             self.observer, self.jobs, self.slots, o.sink.paths.date_separator,
         )  # fmt: skip
-        runs = [("scribe", self.scribe.run), *((f"land-{i}", self.landing.run) for i in range(self.slots))]
+        runs = [("scribe", self.scribe.run), ("sink", self.scribe.watch)]
+        runs += [(f"land-{i}", self.landing.run) for i in range(self.slots)]
         self._threads = [
             threading.Thread(target=self.observer.watch, daemon=True, name="gauges"),
             *(threading.Thread(target=self._ends_with, args=(run,), daemon=True, name=name) for name, run in runs),
@@ -110,6 +112,11 @@ class Changefeed:
         """The source has no more: its end counts as resolved."""
         with self.life.lock:
             self.ledger.source_ended()
+
+    def confirm_sink(self) -> None:
+        """At the end: what landed counts only if the sink was not emptied meanwhile."""
+        if self.life.error is None:
+            self._ends_with(self.scribe.look)
 
     def close(self) -> None:
         """End the threads, write the last checkpoint, and remove the spool. Repeats are harmless."""

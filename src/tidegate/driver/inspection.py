@@ -12,8 +12,9 @@ bounded, whatever the prefix holds. A sink is one of:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from tidegate.driver.entries import FOLDER, head_of
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
+from tidegate.events import physical_ms, shown_time
 from tidegate.format.encode.protocol import EXTENSIONS
 from tidegate.format.layout import (
     METADATA,
@@ -37,6 +39,8 @@ EMPTY, OURS, TICDC, STRANGER = "empty", "ours", "ticdc", "stranger"
 SAMPLE = 1000  # objects that are looked at
 _HEAD_BYTES = 1 << 20
 _UNREADABLE = (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError)
+_AHEAD_S = 600.0  # clocks differ by less
+SET_BACK = f"set the clock, or put the true checkpoint-ts into `{METADATA}`"
 _DATA_NAME = re.compile(r"CDC(?:_.+_)?(?P<number>[0-9]{6,20})(?P<extension>\.[a-z0-9]+)", re.ASCII)
 _INDEX_NAME = re.compile(r"CDC(?:_.+)?\.index")
 _DATES = {"day": r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "month": r"[0-9]{4}-[0-9]{2}", "year": r"[0-9]{4}"}
@@ -72,6 +76,16 @@ class Inspection:
             return 0
         return checkpoint_in(self.metadata) if self.owner == OURS else parse_metadata(_text(self.metadata))
 
+    @property
+    def journal_ts(self) -> int:
+        """The checkpoint that our journal knows."""
+        return self.head.get("checkpoint-ts", 0) if self.head is not None else 0
+
+    @property
+    def checkpoint_ts(self) -> int:
+        """Where a start goes on."""
+        return max(self.written_ts, self.journal_ts)
+
     def changes(self, shape: Mapping[str, str], options: PathOptions) -> list[Change]:
         """The options that shape the prefix and are not what it was written with.
 
@@ -101,6 +115,34 @@ def refuse_stranger(found: Inspection, sink_uri: str) -> None:
             f"the sink {sink_uri} is not empty ({found.stranger}) and holds nothing of TiCDC's layout; "
             "give another prefix"
         )
+
+
+def refuse_future(found: Inspection, now: datetime, newest_ts: Callable[[], int | None]) -> None:
+    """A checkpoint says what is written already: with one that is too great, every change would be dropped.
+
+    `newest_ts` says how far the source goes, None if nobody knows. What our own journal knows may be ahead of the
+    clock: then the source is, and the changes up to there were written.
+    """
+    if sentence := ahead_of_clock(found, now):
+        raise StoreRefused(f"{sentence}; {SET_BACK}")
+    newest = newest_ts() if found.checkpoint_ts else None
+    if newest is not None and found.checkpoint_ts > newest:
+        raise StoreRefused(
+            f"the checkpoint-ts of this sink is {shown_time(found.checkpoint_ts)}, but the source ends at "
+            f"{shown_time(newest)}, so every change would count as written already; give the source that this sink is "
+            "of, or another prefix"
+        )
+
+
+def ahead_of_clock(found: Inspection, now: datetime) -> str:
+    """What is wrong with the checkpoint in `metadata`, as a sentence; "" if nothing is."""
+    ahead_s = physical_ms(found.written_ts) / 1000 - now.timestamp()
+    if found.written_ts <= found.journal_ts or ahead_s <= _AHEAD_S:
+        return ""
+    return (
+        f"`{METADATA}` says checkpoint-ts {shown_time(found.written_ts)}, which is {ahead_s:.0f} s ahead of this "
+        "machine's clock, so every change would count as written already"
+    )
 
 
 def refuse_changes(seen: Inspection, shape: Mapping[str, str], options: PathOptions) -> None:

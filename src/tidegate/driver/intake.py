@@ -17,7 +17,7 @@ from tidegate.control.ledger import Ledger
 from tidegate.driver.ddl import read_ddls
 from tidegate.driver.held import HeldTables
 from tidegate.driver.life import Life
-from tidegate.driver.observer import LeftOut, Observer
+from tidegate.driver.observer import LeftOut, Observer, Read
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
 from tidegate.errors import BadEvents, SpoolError, SpoolLost
@@ -92,7 +92,8 @@ class Intake:
         resolved_ts = pc.max(items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]).as_py() or 0
         self.refusals.shared_targets(rows)
         ddls, filtered_ddls = read_ddls(items, self.options.rules)
-        repeated, filtered, now = _rows_of(items, STALE), _rows_of(items, FILTERED), self.clock.steady()
+        repeated, filtered, newest_ts = _rows_of(items, STALE), _rows_of(items, FILTERED), _newest_ts(items)
+        now = self.clock.steady()
         with self.life.lock:
             self.life.raise_error()
             self.refusals.ddls(ddls)
@@ -100,7 +101,8 @@ class Intake:
             accepted = self.ledger.accept(batch, rows, now, end, resolved_ts, ddls)
             skipped = self.ledger.blocking.skipped - skipped
             left_out = LeftOut(repeated, filtered, filtered_ddls, skipped)
-            self.observer.accepted(accepted, left_out, resolved_ts, now)
+            read = Read(newest_ts, repeated + len(ddls))
+            self.observer.accepted(accepted, left_out, read, resolved_ts, now)
             if self.floor is not None and resolved_ts >= self.floor.last_ts:
                 self.floor = None  # the replay has passed everything that was durable before
             self.life.notify()
@@ -137,6 +139,12 @@ def warn_gone(segments: list[str]) -> None:
     """These were to be deleted and did not exist any more: somebody else deletes in the spool."""
     for segment in segments:
         log.warning("spool segment %s was already gone", segment)
+
+
+def _newest_ts(items: pa.Table) -> int:
+    """The greatest commit-ts of a change or a resolved mark, written or not."""
+    items = items.filter(pc.not_equal(items["kind"], LAYOUT))
+    return max(pc.max(items[name]).as_py() or 0 for name in ("first_ts", "last_ts"))
 
 
 def _rows_of(items: pa.Table, kind: str) -> int:

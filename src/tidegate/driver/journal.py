@@ -79,6 +79,7 @@ class Journal:
     orphans: pa.Table = field(default_factory=FILES.empty_table)  # missing files that an old writer may still create
     snapshot_number: int = 0
     takeovers: set[int] = field(default_factory=set)
+    takeover: str = ""  # the entry with which this writer took over
     _known_layouts: set[int] = field(default_factory=set)
     _confirmed: list[int] = field(default_factory=list)
     _withdrawn: list[int] = field(default_factory=list)
@@ -193,6 +194,7 @@ class Journal:
         self.number += 1
         if head.takeover:
             self.takeovers.add(self.number)
+            self.takeover = entry_path(self.number)
         self._known_layouts.update(int(key) for key in fresh)
         self._settle(head)
         with self._noting:

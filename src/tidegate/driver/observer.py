@@ -48,6 +48,13 @@ class LeftOut(NamedTuple):
     skipped_ddls: int
 
 
+class Read(NamedTuple):
+    """What a batch brought, written or not."""
+
+    newest_ts: int
+    left_out: int  # rows that were durable before, and DDLs
+
+
 @dataclass
 class Observer:
     life: Life
@@ -57,13 +64,15 @@ class Observer:
     totals: Totals
 
     def __post_init__(self) -> None:
-        self.view = View(self.life, self.clock, self.ledger, self.totals)
+        self.view = View(self.life, self.clock, self.ledger, self.totals, begun_ts=self.ledger.progress.checkpoint_ts)
 
     # -- accepted ------------------------------------------------------------------------------------------------
 
-    def accepted(self, accepted: Accepted, left_out: LeftOut, resolved_ts: int, now: float) -> None:
+    def accepted(self, accepted: Accepted, left_out: LeftOut, read: Read, resolved_ts: int, now: float) -> None:
         """A batch is in the ledger. The caller holds the lock."""
         self.view.resolved(resolved_ts, now)
+        self.totals.newest_ts = max(self.totals.newest_ts, read.newest_ts)
+        self.totals.left_out += read.left_out
         self.totals.rows_accepted += accepted.rows
         self.totals.bytes_accepted += accepted.bytes
         self.totals.duplicates += accepted.duplicates + left_out.repeated_rows

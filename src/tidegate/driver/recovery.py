@@ -26,6 +26,7 @@ from tidegate.driver.entries import (
     FOLDER,
     SNAPSHOT,
     Head,
+    entry_path,
     head_of,
     number_of,
     planned_files,
@@ -33,10 +34,11 @@ from tidegate.driver.entries import (
     table_of_files,
 )
 from tidegate.driver.journal import Journal, still_orphans
-from tidegate.errors import StoreUnavailable
+from tidegate.errors import StoreRefused, StoreUnavailable
 from tidegate.format.layout import PathOptions
 from tidegate.storage.store import Store
 
+_LOOKS = 3  # before an entry counts as missing
 _ANY_SHAPE: Mapping[str, str] = {}
 
 
@@ -100,19 +102,37 @@ def _forget_plans(found: Recovered) -> None:
 
 def read_journal(store: Store, options: PathOptions) -> tuple[Journal, Recovered]:
     """What the journal says, and the journal itself to go on with; nothing is written. Both are empty without one."""
-    names = sorted(path for path, _ in store.list(FOLDER))
-    entries = [path for path in names if path.endswith(ENTRY)]
-    snapshots = [path for path in names if path.endswith(SNAPSHOT)]
+    snapshot, entries = _listed(store)
     journal, found = Journal(store, options), Recovered()
-    if snapshots:
-        journal.number = journal.snapshot_number = number_of(snapshots[-1])
-        journal.takeovers.update(_read_snapshot(store, snapshots[-1], found))
+    if snapshot:
+        journal.number = journal.snapshot_number = number_of(snapshot)
+        journal.takeovers.update(_read_snapshot(store, snapshot, found))
     for path in entries:
-        if number_of(path) > journal.number:
-            journal.number = number_of(path)
-            if _read_entry(store, path, found, options):
-                journal.takeovers.add(journal.number)
+        journal.number = number_of(path)
+        if _read_entry(store, path, found, options):
+            journal.takeovers.add(journal.number)
     return journal, found
+
+
+def _listed(store: Store) -> tuple[str, list[str]]:
+    """The newest snapshot, "" if there is none, and the entries after it.
+
+    Entries are written one after the other, so none may be missing between two. A changefeed that still runs may
+    replace entries by a snapshot while they are listed; but then the snapshot is there, and the next look finds it.
+    """
+    for _ in range(_LOOKS):
+        names = sorted(path for path, _ in store.list(FOLDER))
+        snapshot = max((path for path in names if path.endswith(SNAPSHOT)), default="")
+        first = number_of(snapshot) + 1 if snapshot else 1
+        entries = [path for path in names if path.endswith(ENTRY) and number_of(path) >= first]
+        missing = [number for number, path in enumerate(entries, first) if number_of(path) != number]
+        if not missing:
+            return snapshot, entries
+    raise StoreRefused(
+        f"{entry_path(missing[0])} is missing, although {entries[-1]} exists: somebody has deleted from the journal, "
+        "and nobody knows any more what was written. Bring the object back; or remove all of _tidegate/journal, and "
+        "the next start takes the sink over at the checkpoint in `metadata` and writes again what is beyond it"
+    )
 
 
 def restore(ledger: Ledger, found: Recovered, now: float) -> None:

@@ -1,7 +1,8 @@
 """The scribe: all that the driver itself writes to the sink, which is the journal and `metadata`.
 
 Promises: a round is on record before it lands; `metadata` never says more than the journal knows; a journal that cannot
-be written is retried for as long as the changefeed runs. Nothing here waits for the store with the lock held.
+be written is retried for as long as the changefeed runs; a sink that was emptied is noticed within seconds, and ends
+it. Nothing here waits for the store with the lock held.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.retention import Retention
 from tidegate.driver.startup import Started
-from tidegate.errors import LandingError, StoreUnavailable, TidegateError
+from tidegate.errors import LandingError, SinkEmptied, StoreUnavailable, TidegateError
 from tidegate.format.layout import METADATA, data_dir, metadata_text
 from tidegate.format.tables import SETTLED
 from tidegate.storage.store import Store
@@ -35,6 +36,7 @@ from tidegate.storage.store import Store
 log = logging.getLogger("tidegate")
 
 METADATA_EVERY_S = 2.0
+_LOOK_EVERY_S = 5.0
 
 
 @dataclass
@@ -49,8 +51,10 @@ class Scribe:
     observer: Observer
     shape: Mapping[str, str]
     written_checkpoint: int  # what `metadata` says
+    look_every_s: float = _LOOK_EVERY_S
     _unrecorded: dict[int, Round] = field(default_factory=dict)  # planned, and maybe not in the journal yet
     _metadata_fails: bool = False
+    _keeps_entries: bool = False  # noop:// does not
 
     def begin(self, started: Started) -> None:
         """Note the directories of what an earlier run landed, and begin the journal anew with a snapshot."""
@@ -61,6 +65,7 @@ class Scribe:
             self.note_directories(files)
         found.tables.clear()  # a million rows that nobody needs any more
         self.compact()
+        self._keeps_entries = self.store.size(self.journal.takeover) is not None
 
     def run(self) -> None:
         """The scribe's thread: progress every two seconds, and retention when its cron says so."""
@@ -73,6 +78,30 @@ class Scribe:
         due = self.clock.steady() + METADATA_EVERY_S
         with self.life.lock:
             return bool(self.life.wait_until(lambda: self.clock.steady() >= due))
+
+    def watch(self) -> None:
+        """A thread of its own, because the other may wait for a journal that can never be written again."""
+        while self.life.goes_on:
+            self.life.pause(self.look_every_s)
+            self.look()
+
+    def look(self) -> None:
+        """Whether the entry with which we took over is still there: it stays for good, so nobody of us deletes it.
+
+        Without it the sink was emptied, or its journal was removed. Then the checkpoint would name changes that are not
+        there, and nothing would fence off another writer. A store that gives no answer says nothing about that.
+        """
+        try:
+            is_gone = self._keeps_entries and self.store.size(self.journal.takeover) is None
+        except LandingError:
+            return
+        self.observer.asked("journal", 1)
+        if is_gone:
+            raise SinkEmptied(
+                f"{self.journal.takeover} is gone: somebody has emptied this sink or removed its journal while a "
+                "changefeed writes to it, so it stops; bring the objects back, or start again on an empty prefix, and "
+                "the source is read from its beginning"
+            )
 
     # -- rounds --------------------------------------------------------------------------------------------------
 

@@ -11,12 +11,13 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 import pyarrow.compute as pc
 
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
-from tidegate.driver.inspection import EMPTY, TICDC, inspect, refuse_changes, refuse_stranger
+from tidegate.driver.inspection import EMPTY, TICDC, inspect, refuse_changes, refuse_future, refuse_stranger
 from tidegate.driver.journal import Journal
 from tidegate.driver.recovery import Recovered, open_journal, restore
 from tidegate.errors import StoreRefused, StoreUnavailable
@@ -33,6 +34,11 @@ Probe = Callable[[Store], None]
 
 def no_probe(store: Store) -> None:
     """For a start that follows another in the same process."""
+
+
+def nobody_knows() -> int | None:
+    """The newest commit-ts of a source that cannot say it."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,15 @@ class Started:
     was_empty: bool
 
 
-def take_over(store: Store, sink: Sink, probe: Probe) -> Started:
-    """Look at the sink, then become its only writer."""
+def take_over(
+    store: Store, sink: Sink, probe: Probe, now: datetime, newest_ts: Callable[[], int | None] = nobody_knows
+) -> Started:
+    """Look at the sink, then become its only writer. `newest_ts` says how far the source goes."""
     seen = inspect(store)
     written_ts = seen.written_ts
     refuse_stranger(seen, sink.uri)
     refuse_changes(seen, sink.shape, sink.paths)
+    refuse_future(seen, now, newest_ts)
     store.prepare()
     probe(store)
     journal, found = open_journal(store, sink.paths, sink.shape, foreign=seen.owner == TICDC, written_ts=written_ts)

@@ -13,13 +13,17 @@ from itertools import islice
 from tidegate.clock import Clock
 from tidegate.control.barrier import Key
 from tidegate.control.ledger import Ledger
-from tidegate.control.markers import Block
+from tidegate.control.markers import DRAINING, WAITING, WRITING, Block
 from tidegate.control.spool import TIERS
 from tidegate.control.top import TOP, TableLine, top_tables
 from tidegate.driver.life import Life
 from tidegate.errors import BadSetting
-from tidegate.events import physical_ms
-from tidegate.observe.status import NAMED, USD_PER_REQUEST, Rate, Status, Totals
+from tidegate.events import physical_ms, shown_time
+from tidegate.format.ddl.events import ALL
+from tidegate.observe.status import NAMED, USD_PER_REQUEST, DdlLine, Rate, Status, Totals
+
+_MARKED = 3  # tables that are named
+_STAGES = {WAITING: "the table trigger", DRAINING: "the barrier", WRITING: "its schema files"}  # nothing left to land
 
 
 @dataclass
@@ -30,6 +34,7 @@ class View:
     totals: Totals
     failures: dict[int, str] = field(default_factory=dict)  # by dispatcher, why its files do not land
     ddl_failures: dict[Key, str] = field(default_factory=dict)
+    begun_ts: int = 0  # the checkpoint at the start
     waiting: str | None = None  # what the whole changefeed waits for
     rate: Rate = field(default_factory=Rate)  # of requests
     _arrivals: deque[tuple[float, int]] = field(default_factory=deque)  # when each resolved mark was accepted
@@ -68,7 +73,7 @@ class View:
     def status(self) -> Status:
         with self.life.lock:
             ledger, totals, now = self.ledger, self.totals, self.clock.steady()
-            spool, progress = ledger.spool, ledger.progress
+            spool, progress, blocks = ledger.spool, ledger.progress, ledger.blocking.blocks
             rate = self.rate.per_s(now)
             return Status(
                 state=self._state(),
@@ -96,7 +101,8 @@ class View:
                 requests_per_s=rate,
                 requests_usd_per_day=rate * 86_400 * USD_PER_REQUEST,
                 put_budget_late_s=ledger.planner.budget.late_s,
-                ddls={block.event.query: self._ddl_waits_for(block) for block in ledger.blocking.blocks.values()},
+                ddls={_name(key): self._ddl_line(block, now) for key, block in sorted(blocks.items())},
+                only_repeats=self._only_repeats(),
                 error=str(self.life.error) if self.life.error is not None else None,
             )
 
@@ -107,14 +113,36 @@ class View:
         with self.life.lock:
             return top_tables(self.ledger.queues, by, k, self.clock.steady())
 
+    def _only_repeats(self) -> str | None:
+        """Whether all that was read is below the checkpoint of the start, as a sentence.
+
+        After a start of our own the first batch goes past it, because something of that batch was not durable. A
+        source that ends there has nothing new. But a source that stays below it has a checkpoint that is not its own.
+        """
+        totals = self.totals
+        if not totals.left_out or totals.newest_ts >= self.begun_ts:
+            return None
+        return (
+            f"nothing is written: all changes that were read, up to commit-ts {shown_time(totals.newest_ts)}, are "
+            f"below the checkpoint-ts {shown_time(self.begun_ts)} at which this run began, and count as written "
+            "already; let it run until the source has passed it, or, if the checkpoint is wrong, give another prefix"
+        )
+
+    def _ddl_line(self, block: Block, now: float) -> DdlLine:
+        """What it waits for changes when all rows before it have come, and again when they have landed."""
+        since = block.arrived if block.left is None else block.encoded
+        since = block.drained if block.stage == WRITING else since
+        waits_for = self._ddl_waits_for(block)
+        return DdlLine(block.event.query, _marker(block), waits_for, now - since, now - block.arrived)
+
     def _ddl_waits_for(self, block: Block) -> str:
         if block.key in self.ddl_failures:
             return self.ddl_failures[block.key]
         if before := [key for key in block.waits_for if key in self.ledger.blocking.blocks]:
-            return f"the DDL of commit-ts {min(before).ts}"
+            return f"the DDL {_name(min(before))}"
         if block.left is None:
             return "changes before it"
-        return f"{len(block.left)} tables to land" if len(block.left) else block.stage
+        return f"{len(block.left)} tables to land" if len(block.left) else _STAGES[block.stage]
 
     def _state(self) -> str:
         if self.life.error is not None:
@@ -131,3 +159,18 @@ class View:
     def _forget_reached(self) -> None:
         while self._arrivals and self._arrivals[0][1] <= self.ledger.progress.checkpoint_ts:
             self._arrivals.popleft()
+
+
+def _name(key: Key) -> str:
+    return f"{key.ts}/{key.seq}"
+
+
+def _marker(block: Block) -> str:
+    """Whose changes from the DDL's commit-ts on wait for it, by the names of before it."""
+    tables = block.event.tables
+    if block.wide is not None:
+        schema = tables[0].schema if tables else f"of id {block.wide.schema_id}"
+        return "all tables" if block.wide.kind == ALL else f"database {schema}"
+    names = [f"{table.old_schema or table.schema}.{table.old_table or table.table}" for table in tables if table.table]
+    more = f" and {len(names) - _MARKED} more" if len(names) > _MARKED else ""
+    return ", ".join(names[:_MARKED]) + more

@@ -43,6 +43,7 @@ class Appender:
     items: list[pa.RecordBatch] = field(default_factory=list)
     appended_bytes: int = 0
     stale: int = 0  # rows that were dropped
+    stale_ts: int = 0  # the greatest commit-ts of them
 
     def append(self, rows: Rows, kind: Kind) -> None:
         rows, owner, seq, span = self._above_floor(rows, kind)
@@ -68,6 +69,7 @@ class Appender:
             keep = self.job.floor.passes(owner, ts, seq)
             if not keep.all():
                 self.stale += len(keep) - int(keep.sum())
+                self.stale_ts = max(self.stale_ts, int(ts[~keep].max()))
                 rows, owner, seq = rows.take(keep), owner[keep], seq[keep]
                 span = None if span is None else span[keep]
         return rows, owner, seq, span

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents, SpoolError
-from tidegate.events import EVENTS, KINDS, LAYOUT, ROW_KINDS
+from tidegate.events import EVENTS, KINDS, LAST_TS, LAYOUT, ROW_KINDS, TABLE_IDS
 from tidegate.executor.append import Appender, Kind
 from tidegate.executor.jobs import IngestJob
 from tidegate.executor.rows import ERROR, FILTERED, ITEMS, STALE, UNKNOWN_LAYOUT
@@ -28,6 +28,11 @@ from tidegate.sources import open_source
 
 ALWAYS_NEEDED = ("kind", "commit_ts", "seq")
 NEEDED = ("schema_name", "table_name", "table_id", "table_version", "layout")
+_NUMBERS = (
+    ("commit_ts", LAST_TS, "a commit-ts is a TSO, milliseconds << 18 | logical, in 0..2^63 - 2"),
+    ("table_id", TABLE_IDS, "the id of a table is in 0..2^50 - 1"),
+    ("logical_table_id", TABLE_IDS, "the id of a table is in 0..2^50 - 1"),
+)
 
 
 @dataclass
@@ -38,6 +43,7 @@ class _Task:
     splitter: Splitter
     layouts: dict[int, Layout] = field(default_factory=dict)
     filtered: int = 0
+    filtered_ts: int = 0  # the greatest commit-ts of a part with rows that were filtered
 
     @property
     def items(self) -> list[pa.RecordBatch]:
@@ -68,9 +74,9 @@ def _ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> lis
             _take(task, events)
         for kind, rows in task.splitter.rest():
             appender.append(rows, cast(Kind, kind))
-    for count, word in ((appender.stale, STALE), (task.filtered, FILTERED)):
+    for word, count, ts in ((STALE, appender.stale, appender.stale_ts), (FILTERED, task.filtered, task.filtered_ts)):
         if count:
-            task.items.append(_control(word, rows=count))
+            task.items.append(_control(word, ts=ts, rows=count))
     return task.items
 
 
@@ -91,6 +97,7 @@ def _take(task: _Task, events: pa.RecordBatch) -> None:
         raise BadEvents(
             f"unknown kind of event {min(map(str, unknown))!r}; known: {', '.join(ROW_KINDS)}, ddl, resolved, layout"
         )
+    _refuse_numbers(events)
     if any(name not in ROW_KINDS for name in names):
         row_codes = pa.array([i for i, name in enumerate(names) if name in ROW_KINDS], kinds.indices.type)
         is_row = pc.is_in(kinds.indices, value_set=row_codes)
@@ -139,10 +146,31 @@ def _refuse_nulls(events: pa.RecordBatch, needed: tuple[str, ...]) -> None:
             )
 
 
+def _refuse_numbers(events: pa.RecordBatch) -> None:
+    """A negative commit-ts is below every checkpoint, the greatest one above every resolved mark; ids are packed."""
+    for name, most, meaning in _NUMBERS:
+        values = events.column(name).fill_null(0).to_numpy()
+        if len(values) and (values.min() < 0 or values.max() >= most):
+            bad = ((values < 0) | (values >= most)) & pc.not_equal(events.column("kind"), LAYOUT).to_numpy(False)
+            for at in np.flatnonzero(bad)[:1].tolist():
+                place = f"commit-ts {events.column('commit_ts')[at]}, seq {events.column('seq')[at]}"
+                raise BadEvents(
+                    f"{_named(events, at)} has {name} {values[at]} ({place}); {meaning}: correct it in the source"
+                )
+
+
+def _named(events: pa.RecordBatch, at: int) -> str:
+    """`table shop.orders`, or `a resolved row`, for messages."""
+    kind, *names = (events.column(name)[at].as_py() for name in ("kind", "schema_name", "table_name"))
+    return f"table {'.'.join(map(str, names))}" if kind in ROW_KINDS else f"a {kind} row"
+
+
 def _take_rows(task: _Task, events: pa.RecordBatch) -> None:
     _refuse_nulls(events, NEEDED)
     kept = task.tables.kept(events)
-    task.filtered += events.num_rows - kept.num_rows
+    if kept.num_rows < events.num_rows:
+        task.filtered += events.num_rows - kept.num_rows
+        task.filtered_ts = max(task.filtered_ts, pc.max(events.column("commit_ts")).as_py())
     layouts = np.unique(numbers(kept, "layout"))
     for fingerprint in layouts.tolist():
         layout = task.layout(fingerprint)

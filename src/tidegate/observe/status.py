@@ -28,6 +28,17 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class DdlLine:
+    """A DDL that is not over."""
+
+    query: str
+    marker: str  # whose changes from its commit-ts on wait for it: `shop.orders`, `database shop`, `all tables`
+    waits_for: str
+    waits_s: float  # for so long it has been waiting for this
+    age_s: float  # for so long it has been here
+
+
+@dataclass(frozen=True)
 class Status:
     """A changefeed at one moment, for the display, the report and `handle.status()`."""
 
@@ -56,7 +67,8 @@ class Status:
     requests_per_s: float
     requests_usd_per_day: float  # at the price of a put on S3
     put_budget_late_s: float  # how far the oldest change is past flush-interval because the budget is spent
-    ddls: dict[str, str]  # those that are not over, and what each waits for
+    ddls: dict[str, DdlLine]  # those that are not over, in order, by `<commit-ts>/<seq>`
+    only_repeats: str | None  # the sentence, if every change that was read was below the checkpoint of the start
     error: str | None
 
 
@@ -72,6 +84,8 @@ class Totals:
     rows_landed: int = 0
     bytes_landed: int = 0
     duplicates: int = 0
+    newest_ts: int = 0  # the greatest commit-ts that was read
+    left_out: int = 0  # rows that were durable before, and DDLs
     reasons: Counter[str] = field(default_factory=Counter)
     size_flushed: deque[int] = field(default_factory=_recent)
     file_sizes: deque[int] = field(default_factory=_recent)

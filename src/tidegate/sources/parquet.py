@@ -95,6 +95,9 @@ class ParquetSource:
     def backlog_bytes(self, offset: Offset) -> int:
         return int(self._ends[-1]) - self._bytes_before(self._at(offset))
 
+    def newest_ts(self) -> int:
+        return self._greatest_ts
+
     def _at(self, offset: Offset) -> int:
         at = offset.get("at")
         if not isinstance(at, int) or not 0 <= at <= len(self._groups):

@@ -54,6 +54,10 @@ class Source(Protocol):
         """Bytes that are left after `offset`; None if the source never ends."""
         ...
 
+    def newest_ts(self) -> int | None:
+        """No change or resolved mark has a greater commit-ts than this; None if the source cannot say."""
+        ...
+
 
 def layout_rows(layouts: Mapping[int, str], ts: int) -> pa.RecordBatch:
     """One `layout` row for each fingerprint and its JSON."""

@@ -24,8 +24,8 @@ from tidegate.control.retries import pause_s
 from tidegate.control.top import TableLine
 from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.jobs import Jobs, first_line
-from tidegate.driver.startup import Probe, no_probe, probe
-from tidegate.errors import TidegateError
+from tidegate.driver.startup import Probe, no_probe, nobody_knows, probe
+from tidegate.errors import OnlyRepeats, TidegateError
 from tidegate.executor.land import land_files, land_schemas
 from tidegate.executor.spool import gather
 from tidegate.observe.metrics import Metrics
@@ -95,6 +95,7 @@ def start_source(
         finite=source.finite,
         store_opener=store_opener,
         backlog=backlog,
+        newest_ts=source.newest_ts,
     )
 
 
@@ -113,13 +114,14 @@ def start(
     finite: bool = False,
     store_opener: StoreOpener = open_store,
     backlog: Callable[[str], int | None] | None = None,
+    newest_ts: Callable[[], int | None] = nobody_knows,
 ) -> Handle:
     """Like `write_stream`, from settings that were read already; fails at once if the session or sink does not suit."""
     spark = _active_session()
     slots, warnings = check_session(spark)
     for warning in warnings:
         log.warning("%s", warning)
-    handle = Handle(spark, events, settings, slots, finite, store_opener, backlog)
+    handle = Handle(spark, events, settings, slots, finite, store_opener, backlog, newest_ts)
     handle.begin(metrics_addr)
     return handle
 
@@ -135,6 +137,7 @@ class Handle:
     finite: bool
     store_opener: StoreOpener
     backlog: Callable[[str], int | None] | None = None
+    newest_ts: Callable[[], int | None] = nobody_knows  # how far the source goes
     metrics: Metrics = field(init=False)
     restarts: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -212,7 +215,9 @@ class Handle:
         store = self.store_opener(self.settings.sink_uri, self.settings.access)
         jobs = Jobs(*(on_executor(self.spark, act) for act in (land_files, land_schemas, gather)))
         options = changefeed_options(self.settings, self.store_opener)
-        changefeed = Changefeed(options, store, SystemClock(), self.metrics, jobs, self.slots, probe)
+        changefeed = Changefeed(
+            options, store, SystemClock(), self.metrics, jobs, self.slots, probe, newest_ts=self.newest_ts
+        )
         try:
             run = Query(changefeed, self.events, self.finite, self.backlog, self.settings.encoder_shards or self.slots)
             changefeed.start()
@@ -248,8 +253,11 @@ class Handle:
             run.changefeed.source_ended()
         if not self._leave.is_set():
             run.changefeed.landing.land_all(self._leave)
+        run.changefeed.confirm_sink()
         if (failure := run.changefeed.life.error) is not None:
             raise failure
+        if (sentence := run.changefeed.status().only_repeats) is not None:
+            raise OnlyRepeats(sentence)
 
     def _restart_or_raise(self, error: BaseException) -> None:
         """A passing fault ends the query but not the changefeed: start again from the journal."""
@@ -267,6 +275,7 @@ class Handle:
             if self._stop.wait(pause_s(tries, 0)):
                 raise error
             try:
+                self._run.changefeed.scribe.look()  # a start would take a sink that was emptied for a new one
                 self._run = self._start_run()
                 return
             except TidegateError as exc:

@@ -11,17 +11,16 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from tidegate.clock import Clock
 from tidegate.config.settings import Settings, redacted, shape, show_size
-from tidegate.driver.inspection import EMPTY, OURS, STRANGER, Inspection, inspect, sample
+from tidegate.driver.inspection import EMPTY, OURS, SET_BACK, STRANGER, Inspection, ahead_of_clock, inspect, sample
 from tidegate.driver.startup import NOT_KEPT, REACH, USE_ANOTHER
 from tidegate.errors import StoreUnavailable, TidegateError
-from tidegate.events import physical_time
+from tidegate.events import shown_time
 from tidegate.executor.directory import RESERVE_BYTES, is_in_use, memory_tier_bytes
 from tidegate.format.layout import (
     METADATA,
@@ -80,7 +79,7 @@ def _sink_lines(settings: Settings, store: Store, clock: Clock) -> Iterator[Line
         return
     yield from _Probe(settings, store, clock, seen, may_prepare=not in_use).lines()
     if answers.verdict == OK:
-        yield _attempt("prefix", "make sure that its objects may be read", lambda: _prefix(seen.sink))
+        yield _attempt("prefix", "make sure that its objects may be read", lambda: _prefix(seen.sink, clock))
         yield from _option_lines(settings, seen.sink)
         yield _attempt("writers", "make sure that its objects may be read", lambda: _writers(store, seen, in_use))
 
@@ -202,36 +201,37 @@ class _Probe:
         return Line("delete", OK, "objects can be deleted")
 
 
-def _prefix(sink: Inspection) -> Line:
+def _prefix(sink: Inspection, clock: Clock) -> Line:
     if sink.owner == EMPTY:
         return Line("prefix", OK, "the prefix is empty")
     if sink.owner == STRANGER:
         sentence = f"holds {sink.stranger} and nothing of TiCDC's layout, so a start would be refused"
         return Line("prefix", PROBLEM, sentence, "give an empty prefix")
     written_ts = sink.written_ts
+    if sentence := ahead_of_clock(sink, clock.wall()):
+        return Line("prefix", PROBLEM, sentence, SET_BACK)
     if sink.stranger:
         sentence = f"holds {sink.stranger}, which is not of TiCDC's layout; it is left alone"
         return Line("prefix", WARNING, sentence, "move it away if readers of the prefix stumble over it")
-    return _ours(sink.head, written_ts) if sink.head is not None else _ticdc(written_ts)
+    return _ours(sink.journal_ts, written_ts) if sink.head is not None else _ticdc(written_ts)
 
 
 def _ticdc(written_ts: int) -> Line:
     if written_ts:
-        return Line("prefix", OK, f"written by TiCDC; a start takes it over from checkpoint-ts {_shown(written_ts)}")
+        return Line(
+            "prefix", OK, f"written by TiCDC; a start takes it over from checkpoint-ts {shown_time(written_ts)}"
+        )
     sentence = "holds files of TiCDC but no checkpoint; a start takes it over and reads the source from its beginning"
     return Line("prefix", WARNING, sentence, "give an empty prefix if that is not what you want")
 
 
-def _ours(head: Mapping[str, Any], written_ts: int) -> Line:
-    journal_ts = head.get("checkpoint-ts", 0)
+def _ours(journal_ts: int, written_ts: int) -> Line:
     if written_ts > journal_ts:
-        sentence = f"another writer was here after Tidegate; a start takes over from checkpoint-ts {_shown(written_ts)}"
+        sentence = (
+            f"another writer was here after Tidegate; a start takes over from checkpoint-ts {shown_time(written_ts)}"
+        )
         return Line("prefix", WARNING, sentence, "make sure that the other writer is stopped")
-    return Line("prefix", OK, f"written by Tidegate up to checkpoint-ts {_shown(journal_ts)}")
-
-
-def _shown(ts: int) -> str:
-    return f"{ts} ({physical_time(ts):%Y-%m-%d %H:%M:%S} UTC)" if ts else "0"
+    return Line("prefix", OK, f"written by Tidegate up to checkpoint-ts {shown_time(journal_ts)}")
 
 
 def _writers(store: Store, seen: _Seen, in_use: bool) -> Line:

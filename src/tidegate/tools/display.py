@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TextIO
 
 import numpy as np
 
+from tidegate.clock import Clock
 from tidegate.config.settings import Settings, show_size
 from tidegate.driver.changefeed import Changefeed
 from tidegate.events import physical_time
-from tidegate.observe.status import Status
+from tidegate.observe.status import DdlLine, Status
 
 _TERMINAL_EVERY_S, _LINE_EVERY_S = 0.5, 5.0
 _BAR = 30
+_SHOWN = 3  # DDLs, and tables that are retried
 MIB = 1 << 20
 
 
 class Display:
     """Prints the status. Rates are measured since the last time it was printed."""
 
-    def __init__(self, out: TextIO, settings: Settings) -> None:
-        self._out, self._settings = out, settings
+    def __init__(self, out: TextIO, settings: Settings, clock: Clock) -> None:
+        self._out, self._settings, self._clock = out, settings, clock
         self._live = out.isatty()
         self._every = _TERMINAL_EVERY_S if self._live else _LINE_EVERY_S
-        self._at = self._started = time.monotonic()
+        self._at = self._started = self._clock.steady()
         self._before: Status | None = None
         self._lines = 0
 
     def show(self, status: Status) -> None:
-        now = time.monotonic()
+        now = self._clock.steady()
         if now - self._at < self._every:
             return
         rates = _rates(status, self._before, now - self._at)
@@ -41,7 +43,7 @@ class Display:
     def close(self, status: Status) -> None:
         """Leave the last state on the screen."""
         if self._live and self._before is not None:
-            self._write(_block(status, _rates(status, status, 1.0), time.monotonic() - self._started))
+            self._write(_block(status, _rates(status, status, 1.0), self._clock.steady() - self._started))
 
     def _write(self, lines: list[str]) -> None:
         if self._live and self._lines:
@@ -86,16 +88,31 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
         )
     if status.waiting:
         lines.append(f"  waits for {status.waiting}")
-    shown = list(status.retrying.items())[:3]
+    if status.only_repeats:
+        lines.append(f"  {status.only_repeats}")
+    for key, ddl in islice(status.ddls.items(), _SHOWN):
+        query = " ".join(ddl.query.split())  # on one line
+        lines.append(f"  ddl {key} {_wait(ddl)}: {query:.80}")
+    if len(status.ddls) > _SHOWN:
+        lines.append(f"  ddl and {len(status.ddls) - _SHOWN:,} DDLs more")
+    shown = list(status.retrying.items())[:_SHOWN]
     lines += [f"  retrying {table}: {error}" for table, error in shown]
     if status.retrying_tables > len(shown):
         lines.append(f"  retrying {status.retrying_tables - len(shown):,} tables more")
     return lines
 
 
+def _wait(ddl: DdlLine) -> str:
+    return f"waits for {ddl.waits_for} ({ddl.waits_s:.0f} s)"
+
+
 def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
     failing = f" retrying={min(status.retrying)} ({status.retrying_tables} in all)" if status.retrying else ""
     failing += f" waits for {status.waiting}" if status.waiting else ""
+    failing += f" {status.only_repeats}" if status.only_repeats else ""
+    if status.ddls:
+        key, first = next(iter(status.ddls.items()))
+        failing += f" {len(status.ddls)} DDLs, {key} {_wait(first)}"
     return [
         f"{elapsed:.0f}s {status.state} rows/s={rates.rows:.0f} accepted={rates.accepted:.1f}MiB/s "
         f"landed={rates.landed:.1f}MiB/s spool={status.spool_bytes / MIB:.0f}/{status.spool_max_bytes / MIB:.0f}MiB "
@@ -119,6 +136,7 @@ class Summary:
                 f"  files       {f['files']:,}; size against file-size ({show_size(f['file_size_bytes'])}): {sizes}",
                 f"  flushed by  {reasons}",
                 f"  checkpoint  {f['checkpoint_ts']} ({physical_time(f['checkpoint_ts']):%Y-%m-%d %H:%M:%S} UTC)",
+                *([f"  note        {f['only_repeats']}"] if f["only_repeats"] else []),
                 "",
                 "next:",
                 f'  {program} verify --source "{source}" --sink "{sink}"',
@@ -145,6 +163,7 @@ def summary(status: Status, changefeed: Changefeed, seconds: float) -> Summary:
             "flush_reasons": status.reasons,
             "checkpoint_ts": status.checkpoint_ts,
             "duplicates": status.duplicates,
+            "only_repeats": status.only_repeats,
             "error": status.error,
         }
     )

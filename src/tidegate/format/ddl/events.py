@@ -18,6 +18,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 from tidegate.errors import BadEvents
+from tidegate.events import TABLE_IDS
 from tidegate.format.tables import Layout
 
 TRIGGER = 0  # the table id of the table trigger
@@ -203,6 +204,12 @@ def _plain(kind: type) -> _Reader:
     return read
 
 
+def _table_id(value: Any, where: str) -> Any:
+    if not 0 <= _INT(value, where) < TABLE_IDS:
+        raise BadEvents(f"{where} must be the id of a table, in 0..2^50 - 1, not {value}")
+    return value
+
+
 def _object(kind: type) -> _Reader:
     return lambda value, where: _read(kind, value, where)
 
@@ -222,11 +229,11 @@ def _tuple(item: _Reader) -> _Reader:
 
 _INT, _STR, _BOOL = _plain(int), _plain(str), _plain(bool)
 _READERS: dict[type, dict[str, _Reader]] = {
-    Scope: {"kind": _STR, "table_ids": _tuple(_INT), "schema_id": _INT},
-    AddedTable: {"schema_id": _INT, "table_id": _INT, "splitable": _BOOL},
-    UpdatedSchema: {"table_id": _INT, "old_schema_id": _INT, "new_schema_id": _INT},
+    Scope: {"kind": _STR, "table_ids": _tuple(_table_id), "schema_id": _INT},
+    AddedTable: {"schema_id": _INT, "table_id": _table_id, "splitable": _BOOL},
+    UpdatedSchema: {"table_id": _table_id, "old_schema_id": _INT, "new_schema_id": _INT},
     TableAfter: dict.fromkeys(("schema", "table", "old_schema", "old_table", "query"), _STR)
-    | {"table_id": _INT, "layout": _or_null(_INT), "partitions": _tuple(_INT)},
+    | {"table_id": _table_id, "layout": _or_null(_INT), "partitions": _tuple(_table_id)},
     DdlEvent: {
         "type": _INT,
         "query": _STR,

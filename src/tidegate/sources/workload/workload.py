@@ -136,6 +136,9 @@ class WorkloadSource:
             return None
         return (int(self._steps.events.sum()) - self._handed_rows(self._cursor(offset))) * self._workload.row_bytes
 
+    def newest_ts(self) -> int | None:
+        return self._steps.resolved(self._steps.last) + self._steps.room if self.finite else None
+
     @cached_property
     def _steps(self) -> Steps:
         work = self._workload
