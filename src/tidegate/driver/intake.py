@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.clock import Clock
+from tidegate.control.admission import divides
 from tidegate.control.ledger import Ledger
 from tidegate.driver.ddl import read_ddls
 from tidegate.driver.held import HeldTables
@@ -46,6 +47,7 @@ class Intake:
     wakes_when_durable: bool
     floor: Floor | None  # what is durable already and may come again after a restart
     ingesting: bool = False
+    _cuts: frozenset[int] = frozenset()  # commit-ts of the DDLs of the batch that is encoded now, if it must run again
 
     # -- encode --------------------------------------------------------------------------------------------------
 
@@ -54,15 +56,19 @@ class Intake:
             self.ingesting = True
             room = self.spool.room(tasks, self.ledger.spool.tier_bytes)
             layouts = dict(self.book.layouts)
-            cuts = tuple(sorted(key.ts for key in self.ledger.blocking.blocks))
+            cuts = tuple(sorted(self._cuts.union(key.ts for key in self.ledger.blocking.blocks)))
         return IngestJob(self.options, layouts, room, allowance_bytes, self.floor, self.ledger.spans, cuts)
 
     def ingest_ended(self) -> None:
         with self.life.lock:
             self.ingesting = False
+            self._cuts = frozenset()
 
     def learn(self, items: pa.Table) -> bool:
-        """Take in the layouts of a batch; True if rows met a layout that was unknown, so the batch must run again."""
+        """Take in the layouts of a batch; True if it must run again with what was learned.
+
+        That is so if rows met a layout that was unknown, or if a DDL of the batch stands inside a chunk.
+        """
         kinds = items["kind"]
         errors = items.filter(pc.equal(kinds, ERROR))
         if errors.num_rows:
@@ -78,7 +84,9 @@ class Intake:
                 f"rows use layout {never[0]} but no layout row defines it; "
                 "a source sends a layout row in the same or an earlier micro-batch than its first use"
             )
-        return bool(unknown)
+        ddls, _ = read_ddls(items, self.options.rules)
+        self._cuts = frozenset(ddl.key.ts for ddl in ddls)
+        return bool(unknown) or divides(ddls, items.filter(pc.equal(kinds, ROWS)))
 
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""

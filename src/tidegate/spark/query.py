@@ -124,7 +124,7 @@ class Query:
     def _ingest(self, events: DataFrame, batch: int) -> pa.Table:
         job = self._job()
         items = run_ingest(events, job, batch, self.shards)
-        if self.changefeed.intake.learn(items):  # rows came before their layout: once more with what was learned
+        if self.changefeed.intake.learn(items):  # rows came before their layout, or around a DDL: once more
             self.changefeed.intake.discard(batch)
             items = run_ingest(events, self._job(), batch, self.shards)
             self.changefeed.intake.learn(items)
