@@ -230,7 +230,8 @@ def test_segments_of_a_killed_run_are_wiped_at_start(tmp_path: Path) -> None:
     (first.disk / "0-0-0-0.seg").write_text("old")
     if first.memory is not None:
         (first.memory / "0-0-0-1.seg").write_text("old")
-    os.close(first._lock)  # what the kernel does when a process is killed
+    for locked in first._locked:
+        os.close(locked._lock)  # what the kernel does when a process is killed
     second = open_spool(tmp_path)
     assert second.of_batch("0") == []
     second.close()

@@ -21,6 +21,7 @@ from tidegate.driver.life import Life
 from tidegate.driver.observer import LeftOut, Observer
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
+from tidegate.driver.room import RoomLeft
 from tidegate.errors import BadEvents, SpoolError, SpoolLost
 from tidegate.events import LAYOUT, RESOLVED
 from tidegate.executor.floor import Floor
@@ -42,6 +43,7 @@ class Intake:
     book: PlanBook
     spool: Segments
     held: HeldTables
+    room_left: RoomLeft
     observer: Observer
     refusals: Refusals
     wakes_when_durable: bool
@@ -130,18 +132,13 @@ class Intake:
         self.observer.woken(self.clock.steady() - started)
 
     def _may_return(self, batch: int) -> bool:
-        self._notice_room_left()
+        self.room_left.look()
         if self.life.stopping or self.ledger.misses_changes:
             # What a DDL still misses must be able to arrive, whatever waits behind it.
             return True
         if self.wakes_when_durable:
             return self.ledger.progress.is_durable(batch)
         return self.ledger.spool.may_wake()
-
-    def _notice_room_left(self) -> None:
-        """Room counts only while the spool holds something: landing an empty one would free nothing."""
-        spool = self.ledger.spool
-        spool.starved = spool.items > 0 and not self.spool.has_room_left()
 
 
 def delete_segments(spool: Segments, segments: list[str]) -> None:

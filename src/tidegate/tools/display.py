@@ -86,6 +86,8 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
         )
     if status.waiting:
         lines.append(f"  waits for {status.waiting}")
+    if status.shortage:
+        lines.append(f"  {status.shortage}")
     shown = list(status.retrying.items())[:3]
     lines += [f"  retrying {table}: {error}" for table, error in shown]
     if status.retrying_tables > len(shown):
@@ -96,6 +98,7 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
 def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
     failing = f" retrying={min(status.retrying)} ({status.retrying_tables} in all)" if status.retrying else ""
     failing += f" waits for {status.waiting}" if status.waiting else ""
+    failing += f" {status.shortage}" if status.shortage else ""
     return [
         f"{elapsed:.0f}s {status.state} rows/s={rates.rows:.0f} accepted={rates.accepted:.1f}MiB/s "
         f"landed={rates.landed:.1f}MiB/s spool={status.spool_bytes / MIB:.0f}/{status.spool_max_bytes / MIB:.0f}MiB "
