@@ -429,13 +429,21 @@ def open_changefeed(
 
 def feed(changefeed: Changefeed, batch: int, rows: Iterable[dict[str, Any]], end: str | None = None) -> None:
     """What the query's callback does with one micro-batch, but for waiting for its wake."""
-    job = changefeed.intake.ingest_job(tasks=1, allowance_bytes=1 << 30)
+    intake, events = changefeed.intake, events_batch(rows)
+
+    def ingested() -> pa.Table:
+        job = intake.ingest_job(tasks=1, allowance_bytes=1 << 30)
+        return pa.Table.from_batches(ingest([events], job, f"{batch}-0-0"), ITEMS)
+
     try:
-        items = pa.Table.from_batches(ingest([events_batch(rows)], job, f"{batch}-0-0"), ITEMS)
+        items = ingested()
+        if intake.learn(items):
+            intake.discard(batch)
+            items = ingested()
+            intake.learn(items)
     finally:
-        changefeed.intake.ingest_ended()
-    changefeed.intake.learn(items)
-    changefeed.intake.accept(batch, items, end)
+        intake.ingest_ended()
+    intake.accept(batch, items, end)
 
 
 def landed_lines(

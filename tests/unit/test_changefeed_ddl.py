@@ -271,14 +271,6 @@ def test_a_ddl_whose_schema_file_fails_is_tried_again_and_named_meanwhile(
     assert changefeed.status().checkpoint_ts == START_TS + 9
 
 
-def test_a_chunk_on_both_sides_of_a_ddl_is_refused(opened: Open) -> None:
-    changefeed = opened()
-    view = Table(SHOP, "shop", "v", 50, SHAPE)
-    rows = [insert(1), insert(9), ddl_row(5, create_view(view, "CREATE VIEW `v` AS SELECT 1")), resolved(9)]
-    with pytest.raises(BadEvents, match=r"table shop.t1: changes from .* are in one chunk although a DDL"):
-        feed(changefeed, 0, [*LAYOUTS, *rows], "0")
-
-
 def test_rows_of_a_later_batch_are_cut_at_a_ddl_that_is_not_over(opened: Open, store: MemoryStore) -> None:
     changefeed = opened()
     view = Table(SHOP, "shop", "v", 50, SHAPE)

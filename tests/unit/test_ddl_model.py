@@ -4,7 +4,7 @@ The model knows the whole history of the source, in commit-ts order, and which d
 the batches, the landings and the schema writes do in between, these hold: rows of a dispatcher land in order and none
 passes an unfinished DDL; at a schema write all rows below T of all touched dispatchers are durable and none above is;
 DDLs of one dispatcher are written in commit-ts order, each once; the checkpoint passes nothing unfinished. And when all
-has come and the store works, all ends in bounded steps.
+has come and the store works, all ends in bounded steps. A DDL that comes behind rows that were planned is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -26,10 +27,11 @@ from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
+from tidegate.errors import BadEvents
 from tidegate.executor.rows import ITEMS
 from tidegate.format.ddl import events as ddl
 from tidegate.format.ddl import scope as ddl_scope
-from tidegate.format.ddl.events import ALL, ALTERS, NORMAL, TRIGGER, DdlEvent, TableAfter
+from tidegate.format.ddl.events import ALL, ALTERS, NORMAL, TRIGGER, DdlEvent, Scope, TableAfter
 from tidegate.format.ddl.scope import Table
 
 LIMITS = Limits(
@@ -309,6 +311,26 @@ class DdlMachine(RuleBasedStateMachine):
             self.accepted.setdefault(row.owner, []).append(row)
             self.accepted_at[row.seq] = self.now
         self.over.update(change.key for change in changes if not ddl.is_replicated(change.event.type))
+
+    @rule(pick=st.integers(0, 5), back=st.integers(0, 2))
+    def a_ddl_comes_too_late(self, pick: int, back: int) -> None:
+        """A DDL that was never handed out, at or below a row: refused if the row is in a file, and nothing changes.
+
+        A table has rows at most up to the resolved mark, so those above it are of interest.
+        """
+        last = {owner: max(row.ts for row in rows) for owner, rows in self.accepted.items()}
+        owners = sorted(owner for owner, ts in last.items() if ts - back > self.delivery.resolved)
+        if not owners:
+            return
+        owner = owners[pick % len(owners)]
+        ts = last[owner] - back
+        scope = Scope(NORMAL, (owner[0],)) if pick % 2 else Scope(ALL)
+        touched = {other for other in self.accepted if other[0] == owner[0] or scope.kind == ALL}
+        by_seq = {row.seq: row for rows in self.accepted.values() for row in rows}
+        if any(planned in touched and by_seq[seq].ts >= ts for planned, seq in self.planned):
+            late = Ddl(Key(ts, 10**6), owner[0], DdlEvent(ALTERS["ttl"], "ALTER", 0, blocked=scope))
+            with pytest.raises(BadEvents, match=r"comes too late: changes of .* have landed"):
+                self.ledger.accept(10**6, ITEMS.empty_table(), self.now, None, 0, [late])
 
     # -- the store -----------------------------------------------------------------------------------------------
 

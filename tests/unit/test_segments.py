@@ -230,7 +230,8 @@ def test_segments_of_a_killed_run_are_wiped_at_start(tmp_path: Path) -> None:
     (first.disk / "0-0-0-0.seg").write_text("old")
     if first.memory is not None:
         (first.memory / "0-0-0-1.seg").write_text("old")
-    os.close(first._lock)  # what the kernel does when a process is killed
+    for locked in first._locked:
+        os.close(locked._lock)  # what the kernel does when a process is killed
     second = open_spool(tmp_path)
     assert second.of_batch("0") == []
     second.close()
@@ -360,11 +361,11 @@ def test_tasks_share_what_is_left_of_the_memory_tier(tmp_path: Path) -> None:
 
 def test_there_is_room_left_until_the_disk_comes_near_its_reserve(tmp_path: Path) -> None:
     on_disk: Segments = (spool := open_spool(tmp_path))
-    assert on_disk.has_room_left()
+    assert on_disk.shortage() is None
     spool.reserve_bytes = 1 << 60
-    assert not on_disk.has_room_left()
+    assert on_disk.shortage() is not None
     spool.close()
     in_memory = open_spool(tmp_path, spool_type="memory")
     in_memory.reserve_bytes = 1 << 60
-    assert in_memory.has_room_left(), "what the disk has left does not matter"
+    assert in_memory.shortage() is None, "what the disk has left does not matter"
     in_memory.close()

@@ -4,7 +4,6 @@ import ast
 import dataclasses
 import os
 import pickle
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tidegate.config.settings import (
     OPTIONS,
     Settings,
     changefeed_id,
+    default_spool_dir,
     duration_s,
     effective,
     load_settings,
@@ -82,7 +82,7 @@ def test_the_defaults_are_ticdcs() -> None:
 def test_the_defaults_of_our_own_options_follow_the_design() -> None:
     settings = load_settings(SINK)
     assert (settings.spool_type, settings.spool_max_bytes) == ("disk", 10737418240)
-    assert settings.spool_dir == os.path.join(tempfile.gettempdir(), "tidegate-spool")
+    assert settings.spool_dir == default_spool_dir()
     assert (settings.wake_mode, settings.encoder_ordering, settings.max_flush_delay_s) == ("enqueue", "per-table", None)
     assert (settings.dispatcher_share, settings.encoder_shards, settings.notes) == (0.125, None, ())
 
@@ -975,3 +975,19 @@ def test_the_page_of_options_names_every_key() -> None:
     page = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
     assert [key for key in (*OPTIONS, *SWITCHES) if f"`{key}`" not in page] == []
     assert [key for key in IDLE if "." not in key and f"`{key}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "directory"),
+    [
+        ({"XDG_STATE_HOME": "/data/state"}, "/data/state/tidegate/spool"),
+        ({"XDG_STATE_HOME": "", "HOME": "/home/me"}, "/home/me/.local/state/tidegate/spool"),
+        ({"XDG_STATE_HOME": "not/absolute", "HOME": "/home/me"}, "/home/me/.local/state/tidegate/spool"),
+    ],
+)
+def test_the_spool_is_in_a_data_directory_of_the_user_and_not_a_temporary_one(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], directory: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert load_settings(SINK).spool_dir == directory

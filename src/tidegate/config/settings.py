@@ -12,7 +12,6 @@ An option has one key. The sink URI and the options use the key (`file-size`, `s
 from __future__ import annotations
 
 import os
-import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -150,7 +149,7 @@ def load_settings(
     layers = (config_layer(config or {}), uri_layer(query, STORE_KEYS.get(scheme, ())), override_layer(overrides))
     chosen, notes = merged(layers)
     own_id = changefeed_id(plain_uri, access)
-    base = Settings(plain_uri, scheme, own_id, os.path.join(tempfile.gettempdir(), "tidegate-spool"))
+    base = Settings(plain_uri, scheme, own_id, default_spool_dir())
     settings = replace(base, **{name: value for name, value in chosen.items() if "." not in name})
     settings = replace(
         settings,
@@ -163,6 +162,17 @@ def load_settings(
     idle = list(dict.fromkeys(name for layer in layers for name in layer.idle))
     unused = [f"these do not apply to a storage sink and change nothing: {', '.join(idle)}"] if idle else []
     return replace(settings, notes=(*unused, *access_notes, *notes, *_remarks(settings)))
+
+
+def default_spool_dir() -> str:
+    """`~/.local/state/tidegate/spool`, or below `$XDG_STATE_HOME`: a data directory of the user.
+
+    Not the system's temporary directory: that is often RAM, or small, and others clean it up.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # the specification of that variable says so
+        state = os.path.expanduser("~/.local/state")
+    return os.path.join(state if os.path.isabs(state) else "/var/lib", "tidegate", "spool")
 
 
 def _part(chosen: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -107,12 +107,14 @@ class Accounts:
 
     def planned(self, round_: Round) -> None:
         """A land task reads these items from now on. Those of a retry are in flight already."""
-        items = self.queues.items
+        items, ds = self.queues.items, self.queues.dispatchers
         self._under_way.add(round_.id)
         items.reading[round_.slots] = True
         if round_.attempt == 0:
             self.in_flight += len(round_.slots)
-            np.add.at(self.queues.dispatchers.in_flight, items.dispatcher[round_.slots], 1)
+            owners = items.dispatcher[round_.slots]
+            np.add.at(ds.in_flight, owners, 1)
+            ds.planned_ts[owners] = items.last_ts[round_.slots]  # in order, so the last of each counts
 
     def answered(self, round_: Round, landed: NDArray[np.bool_]) -> None:
         """Nobody reads the round's items any more, and the files that landed count for their dispatchers."""

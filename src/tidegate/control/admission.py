@@ -22,6 +22,7 @@ from tidegate.control.checkpoint import Progress
 from tidegate.control.columns import Ints, Numbers, after_or_equal, group_starts
 from tidegate.control.dispatchers import Dispatchers
 from tidegate.control.markers import Markers
+from tidegate.control.members import named_tables, wide_scope
 from tidegate.control.queues import Queues
 from tidegate.errors import BadEvents
 
@@ -151,26 +152,70 @@ def refuse_divided(batch: Batch, markers: Markers) -> None:
         i, ts = found
         raise BadEvents(
             f"table {batch.table(i)}: changes from commit-ts {batch.first_ts[i]} to {batch.last_ts[i]} are in one "
-            f"chunk although a DDL of commit-ts {ts} comes between them; a source must end a micro-batch at a DDL that "
-            "leaves the table's version as it is"
+            f"chunk although a DDL of commit-ts {ts} comes between them; a batch must be encoded again, cut at its DDLs"
         )
 
 
-def admit_ddls(ddls: Sequence[Ddl], blocking: Blocking, progress: Progress) -> list[Ddl]:
-    """The DDLs that are new, in order. One at or below the checkpoint was over before a restart."""
+def divides(ddls: Sequence[Ddl], items: pa.Table) -> bool:
+    """Whether one of these DDLs stands between changes of one item of its micro-batch, which it touches.
+
+    Then the batch is encoded again, cut at the DDLs. A wide DDL is taken to touch every table: which ones it does is
+    known for sure only when it drains, and one run too many does no harm.
+    """
+    table_id, first_ts, last_ts = (_ints(items, name) for name in ("table_id", "first_ts", "last_ts"))
+    for key, receiver, event in ddls:
+        between = (first_ts < key.ts) & (key.ts <= last_ts)
+        if wide_scope(event) is None:
+            between &= np.isin(table_id, list(named_tables(event, receiver)))
+        if between.any():
+            return True
+    return False
+
+
+def admit_ddls(ddls: Sequence[Ddl], blocking: Blocking, queues: Queues, progress: Progress) -> list[Ddl]:
+    """The DDLs that are new, in order. One at or below the checkpoint of the last run was over before the restart."""
     if not ddls:
         return []
     blocking.forget(progress.checkpoint_ts)
-    due = {ddl.key: ddl for ddl in sorted(ddls, key=lambda ddl: ddl.key)}
-    due = {key: ddl for key, ddl in due.items() if key.ts > progress.checkpoint_ts and not blocking.knows(key)}
+    due = {ddl.key: ddl for ddl in sorted(ddls, key=lambda ddl: ddl.key) if not blocking.knows(ddl.key)}
     for ddl in ddls:
         _refuse_late_ddl(ddl, due, progress.resolved_ts)
         _refuse_second_ddl(ddl, due, blocking)
+    for ddl in due.values():
+        _refuse_landed(ddl, blocking.touched(ddl), queues)
     return list(due.values())
 
 
+def _refuse_landed(ddl: Ddl, touched: Numbers, queues: Queues) -> None:
+    """Changes behind the DDL must not have gone into files: readers apply them before it, and nobody takes them back.
+
+    Only what this run planned counts. What an earlier run landed may be behind a DDL that was over in that run, and
+    the source sends it again.
+    """
+    ds, items = queues.dispatchers, queues.items
+    accepted = touched[ds.accepted_ts[touched] >= ddl.key.ts]
+    if not len(accepted):  # nearly always
+        return
+    planned = accepted[ds.planned_ts[accepted] >= ddl.key.ts]
+    if len(planned):
+        number, ts = int(planned[0]), int(ds.planned_ts[planned[0]])
+        raise _late(ddl, f"changes of {queues.name(number)} up to commit-ts {ts} have landed")
+    slots, _ = queues.walk(accepted)
+    both = slots[(items.first_ts[slots] < ddl.key.ts) & (items.last_ts[slots] >= ddl.key.ts)]
+    if len(both):
+        number, ts = int(items.dispatcher[both[0]]), int(items.last_ts[both[0]])
+        raise _late(ddl, f"changes of {queues.name(number)} up to commit-ts {ts} were encoded in one chunk with it")
+
+
+def _late(ddl: Ddl, reason: str) -> BadEvents:
+    return BadEvents(
+        f"the DDL `{ddl.event.query:.120}` of commit-ts {ddl.key.ts} comes too late: {reason}; a source hands out a "
+        "DDL in the same or an earlier micro-batch than the first change behind it"
+    )
+
+
 def _refuse_late_ddl(ddl: Ddl, due: Mapping[Key, Ddl], resolved_ts: int) -> None:
-    """A DDL must not come after its resolved mark: changes behind it may have landed already."""
+    """A DDL must not come after its resolved mark: the checkpoint may have passed it, and readers rely on that."""
     if ddl.key in due and ddl.key.ts <= resolved_ts:
         raise BadEvents(
             f"the DDL `{ddl.event.query:.120}` of commit-ts {ddl.key.ts} follows the resolved mark {resolved_ts}; a "

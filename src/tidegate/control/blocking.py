@@ -24,10 +24,13 @@ import numpy as np
 from tidegate.control.barrier import Action, Finished, Key, Maintainer, Pass, Schedule, Write
 from tidegate.control.columns import Numbers
 from tidegate.control.markers import DRAINING, WAITING, WRITING, Block, Markers
-from tidegate.control.members import Members
+from tidegate.control.members import Members, wide_scope
 from tidegate.control.queues import Queues
 from tidegate.control.trigger import Trigger
-from tidegate.format.ddl.events import NORMAL, TRIGGER, DdlEvent, has_schedule_changes, is_replicated
+from tidegate.format.ddl.events import TRIGGER, DdlEvent, has_schedule_changes, is_replicated
+
+_REMEMBERED = 100_000  # DDLs that are over: some megabytes
+_NOBODY: Numbers = np.zeros(0, np.int64)
 
 
 class Ddl(NamedTuple):
@@ -46,7 +49,8 @@ class Blocking:
     spans: int = 1
     trigger: Trigger = field(default_factory=Trigger)
     skipped: int = 0  # DDLs that came and are not for the sink
-    _done: set[Key] = field(default_factory=set)  # over, but above the checkpoint: a source may send them again
+    forgotten_ts: int = 0  # DDLs at or below it are not remembered: one that comes is taken for a repeat
+    _done: set[Key] = field(default_factory=set)  # over; a source may send them again
 
     def __post_init__(self) -> None:
         self.markers = Markers(self.queues)
@@ -65,11 +69,20 @@ class Blocking:
 
     def knows(self, key: Key) -> bool:
         """Whether this DDL has come before."""
-        return key in self.blocks or key in self._done
+        return key.ts <= self.forgotten_ts or key in self.blocks or key in self._done
 
     def forget(self, checkpoint_ts: int) -> None:
-        """DDLs at or below the checkpoint never count again, so they need not be remembered."""
-        self._done = {key for key in self._done if key.ts > checkpoint_ts}
+        """Forget DDLs at or below the checkpoint, once there are very many.
+
+        They are remembered so long because one that comes late must not be taken for a repeat: it would be lost.
+        """
+        if len(self._done) > _REMEMBERED:
+            self.forgotten_ts = max(self.forgotten_ts, checkpoint_ts)
+            self._done = {key for key in self._done if key.ts > checkpoint_ts}
+
+    def touched(self, ddl: Ddl) -> Numbers:
+        """The dispatchers that a DDL will touch, as far as they are known now."""
+        return self._members.known(ddl.event, ddl.receiver) if is_replicated(ddl.event.type) else _NOBODY
 
     def arrive(self, ddl: Ddl, batch: int, now: float) -> Block | None:
         """A DDL has come and freezes its dispatchers from now on; None if it is not for the sink or came before."""
@@ -80,7 +93,7 @@ class Blocking:
             self.skipped += 1
             self._done.add(key)
             return None
-        wide = event.blocked if event.blocked is not None and event.blocked.kind != NORMAL else None
+        wide = wide_scope(event)
         members = self._members.of(event, receiver)
         blocking = len(members) > 0 and self._members.must_meet(event)
         block = Block(key, event, batch, int(self._members.numbers((receiver,))[0]), members, wide, blocking, now)

@@ -19,7 +19,7 @@ class Dispatchers(Columns):
         "accepted_ts": np.int64, "accepted_seq": np.int64, "durable_ts": np.int64, "durable_seq": np.int64,
         "head": np.int64, "tail": np.int64, "queued_bytes": np.int64, "oldest_at": np.float64, "spool_bytes": np.int64,
         "schema_id": np.int64, "in_flight": np.int32, "frozen_ts": np.int64, "landed_files": np.int32,
-        "landed_bytes": np.int64, "used_at": np.float64, "on_wheel": np.bool_,
+        "landed_bytes": np.int64, "planned_ts": np.int64, "used_at": np.float64, "on_wheel": np.bool_,
     }  # fmt: skip
     table_id: Ints
     span: Ints
@@ -40,5 +40,6 @@ class Dispatchers(Columns):
     frozen_ts: Ints  # the first of its own drain markers: nothing from there on is planned
     landed_files: Ints  # in this run
     landed_bytes: Ints
+    planned_ts: Ints  # of the last change that was put into a file in this run, 0 while none was
     used_at: NDArray[np.float64]  # when it last got a change or a DDL
     on_wheel: NDArray[np.bool_]  # `idle.py` will visit it

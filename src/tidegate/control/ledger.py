@@ -121,7 +121,7 @@ class Ledger:
         fresh = admit(sent, self.queues.dispatchers, self.progress.resolved_ts)
         kept = fresh.keep(fresh.length > 0)
         self.queues.note_databases(kept.dispatcher[kept.starts], kept.databases())
-        new = admit_ddls(ddls, self.blocking, self.progress)
+        new = admit_ddls(ddls, self.blocking, self.queues, self.progress)
         blocks = [block for ddl in new if (block := self.blocking.arrive(ddl, batch, now)) is not None]
         refuse_divided(kept, self.blocking.markers)
         rename(kept, self.queues)
@@ -228,10 +228,14 @@ class Ledger:
         return export(self.queues)
 
     def restore(self, saved: Saved, now: float) -> None:
-        """Go on where the journal of an earlier run ended. All its tables count as used now."""
+        """Go on where the journal of an earlier run ended. All its tables count as used now.
+
+        DDLs at or below its checkpoint were over before, so one that comes again is a repeat.
+        """
         restore(self.queues, saved)
         self.progress.checkpoint_ts = self.progress.resolved_ts = saved.checkpoint_ts
         self.progress.position = saved.position
+        self.blocking.forgotten_ts = saved.checkpoint_ts
         self.planner.numbering.continue_plans(saved.next_plan)
         self._idle_tables.use(self.queues.known(), now)
 

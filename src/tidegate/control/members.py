@@ -6,12 +6,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidegate.control.columns import Numbers
 from tidegate.control.queues import Queues
-from tidegate.format.ddl.events import NORMAL, TRIGGER, DdlEvent, Scope, should_block
+from tidegate.format.ddl.events import ALL, NORMAL, TRIGGER, DdlEvent, Scope, should_block
 
 _NO_PARTITIONS: Mapping[int, int] = {}
+
+
+def named_tables(event: DdlEvent, receiver: int) -> dict[int, None]:
+    """The ids of the tables that the DDL names: those that it blocks, ends or begins, or the one that received it."""
+    scopes = [scope for scope in (event.blocked, event.dropped) if scope is not None and scope.kind == NORMAL]
+    ids = dict.fromkeys(i for scope in scopes for i in scope.table_ids)
+    ids |= dict.fromkeys(table.table_id for table in event.added)
+    if event.blocked is None and event.tables and not event.not_sync:
+        ids[receiver] = None
+    return ids
+
+
+def wide_scope(event: DdlEvent) -> Scope | None:
+    """The database, or all, that the DDL blocks; None if it blocks tables by name."""
+    return event.blocked if event.blocked is not None and event.blocked.kind != NORMAL else None
 
 
 @dataclass
@@ -27,17 +43,26 @@ class Members:
         A DDL without a scope has the one that received it, for somebody must write. A DDL of a database or of all has
         the table trigger; the many others are compared, never listed.
         """
-        scopes = [scope for scope in (event.blocked, event.dropped) if scope is not None and scope.kind == NORMAL]
-        ids = dict.fromkeys(i for scope in scopes for i in scope.table_ids)
-        ids |= dict.fromkeys(table.table_id for table in event.added)
-        if event.blocked is None and event.tables and not event.not_sync:
-            ids[receiver] = None
-        if event.blocked is not None and event.blocked.kind != NORMAL:
+        ids = named_tables(event, receiver)
+        if wide_scope(event) is not None:
             ids[TRIGGER] = None
         numbers = self.numbers(ids, {part: table.table_id for table in event.tables for part in table.partitions})
         for table in event.added:
             self.queues.dispatchers.schema_id[self.numbers((table.table_id,))] = table.schema_id
         return numbers
+
+    def known(self, event: DdlEvent, receiver: int) -> Numbers:
+        """The dispatchers that the DDL touches, as far as they are known now; none is added."""
+        wide = wide_scope(event)
+        if wide is not None:
+            known = self.queues.known()
+            return known if wide.kind == ALL else known[self._in_database(known, wide.schema_id)]
+        ids = np.array(list(named_tables(event, receiver)), np.int64)
+        found = self.queues.find(np.repeat(ids, self.spans), np.tile(np.arange(self.spans), len(ids)))
+        return found[found >= 0]
+
+    def _in_database(self, dispatcher: Numbers, schema_id: int) -> NDArray[np.bool_]:
+        return np.asarray(self.queues.dispatchers.schema_id[dispatcher] == schema_id)
 
     def numbers(self, table_ids: Iterable[int], logical: Mapping[int, int] = _NO_PARTITIONS) -> Numbers:
         """All dispatchers of these tables, one per span; `logical` has the tables that partitions belong to."""

@@ -3,8 +3,10 @@
 It asks its parts in this order:
 1. `retries`: rounds that hung or failed and are due again. They come first, because they are the oldest.
 2. `due`: who waits before a DDL, who is old enough, who has a file's worth, and under pressure who frees the spool.
+   In conflict it keeps, in this order: the bound of the spool, the age, the file size, the number of requests.
 3. `ready`: which of these can land now.
-4. `budget`: which of these can be paid, if requests are limited. DDLs and closing do not ask.
+4. `budget`: which of these can be paid, if requests are limited. DDLs, closing and a spool above its high mark do not
+   ask.
 5. `pace`: how many of these make one round.
 6. `cut` and `lanes`: their queues become files, and the files get numbers.
 
@@ -33,7 +35,6 @@ from tidegate.control.spool import Spool
 
 _PORTION = 4  # rounds' worth of candidates looked at together
 _LARGEST_ROUND = 1.5  # times the bytes it should have, at most: one queue alone may have far more
-_UNBUDGETED = ("ddl", "close")
 
 
 class Candidates(NamedTuple):
@@ -41,6 +42,7 @@ class Candidates(NamedTuple):
 
     dispatcher: Numbers
     reason: str
+    budgeted: bool = True  # whether the budget may let them wait
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Planner:
     planned_bytes: int = 0  # in rounds under way; a round that waits for its retry will free nothing soon
     numbering: Numbering = field(default_factory=Numbering)
     _others_first: bool = False  # the last round was a suspect
+    _last_turn: str = ""  # the reason of the last round that was due by age or by size
 
     def __post_init__(self) -> None:
         self.ready = Ready(self.limits, self.queues, self.markers)
@@ -87,28 +90,49 @@ class Planner:
             return again
         self.due.come_of_age(np.inf if self.closing else now)
         self.budget.refill(now)
-        for candidates, reason in self._candidates(spool):
+        for candidates, reason, budgeted in self._candidates(spool):
             for portion in self._portions(candidates):
                 self.due.visited += len(portion)
                 ready = self.ready.among(portion)
-                if reason not in _UNBUDGETED:
+                if budgeted:
                     ready = self.budget.affordable(ready, now)
                 if len(ready):
+                    self._note_turn(reason)
                     return self._round(ready, reason, date)
         return None
 
     def _candidates(self, spool: Spool) -> Iterator[Candidates]:
-        """Who is due, the most urgent first. A DDL comes before all, for everything behind it waits."""
-        yield Candidates(self.due.draining, "ddl")
+        """Who is due, the most urgent first. A DDL comes before all, for everything behind it waits.
+
+        Above the high mark the spool comes before age and does not ask the budget: its bound is a promise about the
+        machine, and all tables wait while the upstream does. `pressed` counts what is under way, so age has its turn
+        as soon as enough is.
+        """
+        yield Candidates(self.due.draining, "ddl", budgeted=False)
         if self.closing:
-            yield Candidates(self.due.aged, "close")
-            yield Candidates(self.due.full, "close")
+            yield Candidates(self.due.aged, "close", budgeted=False)
+            yield Candidates(self.due.full, "close", budgeted=False)
             return
-        aged, full = Candidates(self.due.aged, self.limits.age_reason), Candidates(self.due.full, "size")
-        # With a budget full files go first: they take the most bytes for a request. Then changes become older.
-        yield from (aged, full) if self.limits.put_budget is None else (full, aged)
-        if spool.under_pressure():
+        if spool.above_high_mark:
+            yield Candidates(self.ready.pressed(spool, self.planned_bytes), "pressure", budgeted=False)
+        yield from self._by_turns()
+        if spool.under_pressure() and not spool.above_high_mark:
             yield Candidates(self.ready.pressed(spool, self.planned_bytes), "pressure")
+
+    def _by_turns(self) -> Iterator[Candidates]:
+        """Those due by age and those due by size take turns, a round each.
+
+        Age begins, because its bound is the promise. But a hundred thousand small tables may be twenty rounds, and a
+        full file that waited behind them all would fill the spool. With a budget full files begin: they take the most
+        bytes for a request.
+        """
+        aged, full = Candidates(self.due.aged, self.limits.age_reason), Candidates(self.due.full, "size")
+        first, second = (aged, full) if self.limits.put_budget is None else (full, aged)
+        yield from (second, first) if self._last_turn == first.reason else (first, second)
+
+    def _note_turn(self, reason: str) -> None:
+        if reason in (self.limits.age_reason, "size"):
+            self._last_turn = reason
 
     def _portions(self, candidates: Numbers) -> Iterator[Numbers]:
         """The candidates, some rounds' worth at a time: a million may be due, and one round takes some thousands.

@@ -115,9 +115,14 @@ class Spool:
         self._free.append(number)
         return path
 
+    @property
+    def above_high_mark(self) -> bool:
+        """Whether the upstream must wait. A disk that is nearly full counts as such."""
+        return self.occupied_bytes > self.high_mark or self.starved
+
     def may_wake(self) -> bool:
         """Whether the upstream may be woken now."""
-        if self.occupied_bytes > self.high_mark or self.starved:
+        if self.above_high_mark:
             self._over = True
         elif self.occupied_bytes <= self.low_mark:
             self._over = False

@@ -29,6 +29,7 @@ from tidegate.driver.options import Options
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
 from tidegate.driver.retention import Retention
+from tidegate.driver.room import RoomLeft
 from tidegate.driver.scribe import Scribe
 from tidegate.driver.startup import Probe, floor_of, no_probe, nobody_knows, restored_ledger, take_over
 from tidegate.executor.directory import SpoolDirectory
@@ -79,8 +80,9 @@ class Changefeed:
         )  # fmt: skip
         self.scribe.begin(started)
         held = HeldTables(o.spool.held_file, self.life, self.ledger)
+        room_left = RoomLeft(self.life, self.ledger, self.spool, self.observer)
         self.intake = Intake(
-            o.ingest, self.life, self.clock, self.ledger, self.book, self.spool, held, self.observer,
+            o.ingest, self.life, self.clock, self.ledger, self.book, self.spool, held, room_left, self.observer,
             Refusals(self.ledger, self.book, o.splittable_check), o.wakes_when_durable, floor_of(self.ledger),
         )  # fmt: skip
         self.ddls = DdlWriter(self.life, self.clock, self.ledger, self.book, self.observer, self.jobs)
@@ -92,7 +94,7 @@ class Changefeed:
         runs = [("scribe", self.scribe.run), ("sink", self.scribe.watch)]
         runs += [(f"land-{i}", self.landing.run) for i in range(self.slots)]
         self._threads = [
-            threading.Thread(target=self.observer.watch, daemon=True, name="gauges"),
+            threading.Thread(target=self.observer.watch, args=(room_left.watch,), daemon=True, name="gauges"),
             *(threading.Thread(target=self._ends_with, args=(run,), daemon=True, name=name) for name, run in runs),
         ]
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.clock import Clock
+from tidegate.control.admission import divides
 from tidegate.control.ledger import Ledger
 from tidegate.driver.ddl import read_ddls
 from tidegate.driver.held import HeldTables
@@ -20,6 +21,7 @@ from tidegate.driver.life import Life
 from tidegate.driver.observer import LeftOut, Observer, Read
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
+from tidegate.driver.room import RoomLeft
 from tidegate.errors import BadEvents, SpoolError, SpoolLost
 from tidegate.events import LAYOUT, RESOLVED
 from tidegate.executor.floor import Floor
@@ -41,11 +43,13 @@ class Intake:
     book: PlanBook
     spool: Segments
     held: HeldTables
+    room_left: RoomLeft
     observer: Observer
     refusals: Refusals
     wakes_when_durable: bool
     floor: Floor | None  # what is durable already and may come again after a restart
     ingesting: bool = False
+    _cuts: frozenset[int] = frozenset()  # commit-ts of the DDLs of the batch that is encoded now, if it must run again
 
     # -- encode --------------------------------------------------------------------------------------------------
 
@@ -54,15 +58,19 @@ class Intake:
             self.ingesting = True
             room = self.spool.room(tasks, self.ledger.spool.tier_bytes)
             layouts = dict(self.book.layouts)
-            cuts = tuple(sorted(key.ts for key in self.ledger.blocking.blocks))
+            cuts = tuple(sorted(self._cuts.union(key.ts for key in self.ledger.blocking.blocks)))
         return IngestJob(self.options, layouts, room, allowance_bytes, self.floor, self.ledger.spans, cuts)
 
     def ingest_ended(self) -> None:
         with self.life.lock:
             self.ingesting = False
+            self._cuts = frozenset()
 
     def learn(self, items: pa.Table) -> bool:
-        """Take in the layouts of a batch; True if rows met a layout that was unknown, so the batch must run again."""
+        """Take in the layouts of a batch; True if it must run again with what was learned.
+
+        That is so if rows met a layout that was unknown, or if a DDL of the batch stands inside a chunk.
+        """
         kinds = items["kind"]
         errors = items.filter(pc.equal(kinds, ERROR))
         if errors.num_rows:
@@ -78,7 +86,9 @@ class Intake:
                 f"rows use layout {never[0]} but no layout row defines it; "
                 "a source sends a layout row in the same or an earlier micro-batch than its first use"
             )
-        return bool(unknown)
+        ddls, _ = read_ddls(items, self.options.rules)
+        self._cuts = frozenset(ddl.key.ts for ddl in ddls)
+        return bool(unknown) or divides(ddls, items.filter(pc.equal(kinds, ROWS)))
 
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""
@@ -124,15 +134,10 @@ class Intake:
         self.observer.woken(self.clock.steady() - started)
 
     def _may_return(self, batch: int) -> bool:
-        self._notice_room_left()
+        self.room_left.look()
         room = self.ledger.progress.is_durable(batch) if self.wakes_when_durable else self.ledger.spool.may_wake()
         # What a DDL still misses must be able to arrive, whatever waits behind it. Asked last: it looks at all tables.
         return room or self.life.stopping or self.ledger.misses_changes
-
-    def _notice_room_left(self) -> None:
-        """Room counts only while the spool holds something: landing an empty one would free nothing."""
-        spool = self.ledger.spool
-        spool.starved = spool.items > 0 and not self.spool.has_room_left()
 
 
 def warn_gone(segments: list[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -98,6 +99,14 @@ class Observer:
         self.metrics.set("pending_post_enqueue", 0)
         self.metrics.observe("batch_duration_seconds", seconds)
         self.totals.wakes_s.append(seconds)
+
+    def short_of_space(self, shortage: str | None) -> None:
+        """What there is too little of, or None. It is logged when that changes. The caller holds the lock."""
+        before, self.view.shortage = self.view.shortage, shortage
+        if shortage is not None and before is None:
+            log.warning("%s", shortage)
+        elif shortage is None and before is not None:
+            log.info("there is enough space under the spool again")
 
     def backlog(self, left_bytes: int) -> None:
         """So much does the source have that it has not handed out."""
@@ -204,9 +213,13 @@ class Observer:
 
     # -- gauges and status ---------------------------------------------------------------------------------------
 
-    def watch(self) -> None:
-        """A thread of its own, because gauges must go on while others wait for the store: they show the outage."""
+    def watch(self, look: Callable[[], None]) -> None:
+        """A thread of its own, because gauges must go on while others wait for the store: they show the outage.
+
+        `look` is called as often: it looks at the space under the spool.
+        """
         while self.life.goes_on:
+            look()
             self.measure()
             self.life.pause(_MEASURE_EVERY_S)
 

@@ -36,6 +36,7 @@ class View:
     ddl_failures: dict[Key, str] = field(default_factory=dict)
     begun_ts: int = 0  # the checkpoint at the start
     waiting: str | None = None  # what the whole changefeed waits for
+    shortage: str | None = None  # what there is too little of, and the remedy
     rate: Rate = field(default_factory=Rate)  # of requests
     _arrivals: deque[tuple[float, int]] = field(default_factory=deque)  # when each resolved mark was accepted
 
@@ -98,6 +99,7 @@ class View:
                 retrying={ledger.queues.name(owner): error for owner, error in islice(self.failures.items(), NAMED)},
                 retrying_tables=len(self.failures),
                 waiting=self.waiting,
+                shortage=self.shortage,
                 requests_per_s=rate,
                 requests_usd_per_day=rate * 86_400 * USD_PER_REQUEST,
                 put_budget_late_s=ledger.planner.budget.late_s,

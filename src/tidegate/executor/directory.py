@@ -1,30 +1,30 @@
 """Segments as local files, as the driver sees them: a directory for each tier, locked while the changefeed runs.
 
 Promises beyond those of `spool`: only `<spool.dir>/<changefeed id>` is made, locked and emptied, never `spool.dir`
-itself; of what exists there only files with the names of a spool are deleted. The directory of the memory tier belongs
-to that directory alone, so one lock covers both.
+itself; of what exists there only files with the names of a spool are deleted. The directory of the memory tier has a
+lock of its own. What a dead process left in the spool of another id, or in RAM, is removed by the next start
+(`locked.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import shutil
 import zlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.errors import SpoolError
+from tidegate.executor.locked import LockedDirectory, clear, is_locked, sweep
 from tidegate.executor.segments import FileRoom, FileSegments
 from tidegate.executor.spool import MEMORY_TIER
 
 MEMORY_TIER_BYTES = 256 << 20
 RESERVE_BYTES = 512 << 20
-_RAM_ROOT = Path("/dev/shm")
-_LOCK, HELD = "lock", "held.json"
-_OWN = ("*.seg", f"{HELD}*")  # what `wipe` deletes
+_RAM_ROOT, _RAM_NAME = Path("/dev/shm"), "tidegate-"
+HELD, QUERY = "held.json", "query"
+_OWN = ("*.seg", f"{HELD}*", QUERY)  # what `wipe` deletes
 
 
 @dataclass
@@ -37,29 +37,39 @@ class SpoolDirectory:
     memory_only: bool
     spool_max_bytes: int
     reserve_bytes: int = RESERVE_BYTES  # with less free space on the disk there is no room left
-    _lock: int = -1
+    _locked: list[LockedDirectory] = field(default_factory=list)
 
     @classmethod
     def open(cls, spool_dir: str, changefeed_id: str, spool_type: str, max_bytes: int) -> SpoolDirectory:
-        disk = Path(spool_dir) / changefeed_id
-        lock = _locked(disk)
+        locked = [LockedDirectory.take(Path(spool_dir) / changefeed_id)]
+        disk = locked[0].path
         try:
+            sweep(Path(spool_dir), "*", _OWN)
+            sweep(_RAM_ROOT, f"{_RAM_NAME}*", _OWN)
             memory, limit = _memory_tier(disk, spool_type, max_bytes)
-            if spool_type == "memory" and memory is None:
+            if memory is not None:
+                locked.append(LockedDirectory.take(memory))
+            elif spool_type == "memory":
                 raise SpoolError(
                     f"spool.type = memory needs a RAM-backed directory at {_RAM_ROOT}; use spool.type = disk"
                 )
-            opened = cls(disk, memory, limit, spool_type == "memory", max_bytes, _lock=lock)
+            opened = cls(disk, memory, limit, spool_type == "memory", max_bytes, _locked=locked)
             opened.wipe()
         except BaseException:
-            os.close(lock)
+            for each in locked:
+                each.release()
             raise
         return opened
 
     def wipe(self) -> None:
-        """Delete what an earlier run left, its list of held tables included: a source would go on holding them."""
-        for path in [path for pattern in _OWN for path in self._find(pattern)]:
-            path.unlink(missing_ok=True)
+        """Delete what an earlier run left, its word to the source included: it would go on holding tables back."""
+        for folder in self._folders:
+            clear(folder, _OWN)
+
+    @property
+    def query(self) -> Path:
+        """Where the query keeps its own checkpoint, which is of no use after it."""
+        return self.disk / QUERY
 
     @property
     def max_bytes(self) -> int:
@@ -96,73 +106,41 @@ class SpoolDirectory:
         return self._find(f"{batch}-*.seg")
 
     def has_room_left(self) -> bool:
-        return self.memory_only or shutil.disk_usage(self.disk).free >= self.reserve_bytes
+        return self.shortage() is None
+
+    def shortage(self) -> str | None:
+        if self.memory_only:
+            return None
+        try:
+            free = shutil.disk_usage(self.disk).free
+        except OSError:  # the directory is gone: the next append says so
+            return None
+        if free >= self.reserve_bytes:
+            return None
+        return (
+            f"fewer than {self.reserve_bytes >> 20} MiB are free under {self.disk}, so files land early and small, and "
+            "the source waits; free some space, or give another directory with spool.dir"
+        )
 
     def close(self) -> None:
-        if self._lock < 0:
+        if not self._locked:
             return
         self.wipe()
-        if self.memory is not None:
-            _remove_empty(self.memory)
-        (self.disk / _LOCK).unlink(missing_ok=True)  # from here on the directory may have another owner
-        _remove_empty(self.disk)
-        os.close(self._lock)
-        self._lock = -1
+        for locked in reversed(self._locked):
+            locked.release()
+        self._locked = []
+
+    @property
+    def _folders(self) -> list[Path]:
+        return [folder for folder in (self.disk, self.memory) if folder is not None]
 
     def _find(self, pattern: str) -> list[Path]:
-        return [path for folder in (self.disk, self.memory) if folder is not None for path in folder.glob(pattern)]
-
-
-def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # what is not ours, or belongs to the next owner, stays
-        folder.rmdir()
-
-
-def _locked(disk: Path) -> int:
-    """The directory made and its lock held."""
-    while True:
-        try:
-            disk.mkdir(parents=True, exist_ok=True)
-            lock = os.open(disk / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-        except FileNotFoundError:  # its owner removed it after we made it
-            continue
-        except OSError as exc:
-            raise SpoolError(
-                f"cannot use the spool directory {disk}: {exc.strerror}; give another with --spool-dir"
-            ) from exc
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            os.close(lock)
-            raise SpoolError(
-                f"the spool {disk} is in use by another process: stop it, or give this one its own --changefeed-id"
-            ) from exc
-        if _still_there(disk / _LOCK, lock):
-            return lock
-        os.close(lock)  # its owner removed it between our open and our lock, so another process may hold a new one
-
-
-def _still_there(path: Path, opened: int) -> bool:
-    """Whether the open file still has this name."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(opened))
-    except FileNotFoundError:
-        return False
+        return [path for folder in self._folders for path in folder.glob(pattern)]
 
 
 def is_in_use(spool_dir: str, changefeed_id: str) -> bool:
     """Whether a changefeed of this id runs on this machine; changes nothing."""
-    try:
-        lock = os.open(Path(spool_dir, changefeed_id, _LOCK), os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # closing the file unlocks it
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return is_locked(Path(spool_dir, changefeed_id))
 
 
 def memory_tier_bytes(spool_type: str, max_bytes: int) -> int:
@@ -180,10 +158,5 @@ def _memory_tier(disk: Path, spool_type: str, max_bytes: int) -> tuple[Path | No
     limit = memory_tier_bytes(spool_type, max_bytes)
     if not limit:
         return None, 0
-    # The lock is on the disk directory, so the name must belong to that directory alone.
-    memory = _RAM_ROOT / f"tidegate-{disk.name}-{zlib.crc32(str(disk).encode()):08x}"
-    try:
-        memory.mkdir(exist_ok=True)
-    except OSError as exc:
-        raise SpoolError(f"cannot use {memory} as the spool's memory tier: {exc.strerror}") from exc
-    return memory, limit
+    # Changefeeds of one id in different spool.dirs must not share it.
+    return _RAM_ROOT / f"{_RAM_NAME}{disk.name}-{zlib.crc32(str(disk).encode()):08x}", limit

@@ -84,8 +84,8 @@ class Segments(Protocol):
     def delete_unnamed(self, batch: str, named: Collection[str]) -> list[str]:
         """Delete the segments of a batch that no item names: a lost attempt left them. It may happen later."""
 
-    def has_room_left(self) -> bool:
-        """Whether more may come; False before appending would fail."""
+    def shortage(self) -> str | None:
+        """What there is too little of, and the remedy, before appending would fail; None if more may come."""
 
     def close(self) -> None:
         """Delete everything and unlock. Repeats are harmless."""

@@ -64,6 +64,7 @@ class Status:
     retrying: dict[str, str]  # tables that fail to land, at most `NAMED` of them, and why
     retrying_tables: int
     waiting: str | None  # what the whole changefeed waits for
+    shortage: str | None  # what there is too little of, such as space under the spool, and the remedy
     requests_per_s: float
     requests_usd_per_day: float  # at the price of a put on S3
     put_budget_late_s: float  # how far the oldest change is past flush-interval because the budget is spent

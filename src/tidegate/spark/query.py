@@ -1,17 +1,15 @@
 """One Structured Streaming query over one changefeed, from its start to its end.
 
 The query's callback ingests a micro-batch and returns at the wake; landings run from plain threads beside it. Spark's
-own checkpoint directory is made anew for every start and decides nothing: where to resume comes from the journal.
+own checkpoint directory is in the spool's, is made anew for every start and decides nothing: where to resume comes from
+the journal.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -71,8 +69,8 @@ class Query:
         events = self.events(position)
         if events.columns != [SPLIT_COLUMN]:
             check_schema(events.columns, [field.dataType.simpleString() for field in events.schema.fields])
-        self._state = tempfile.mkdtemp(prefix="tidegate-query-")
-        writer = events.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", self._state)
+        state = str(self.changefeed.spool.query)
+        writer = events.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", state)
         self._query = (writer.trigger(availableNow=True) if self.finite else writer).start()
 
     def wait(self, stop: threading.Event) -> BaseException | None:
@@ -97,9 +95,9 @@ class Query:
         return self._error or self.changefeed.life.error
 
     def end_query(self) -> None:
+        """Its directory is removed with the spool, when the changefeed closes."""
         if self._query is not None and self._query.isActive:
             self._query.stop()
-        shutil.rmtree(self._state, ignore_errors=True)
 
     def _on_batch(self, events: DataFrame, batch: int) -> None:
         """One micro-batch. Nothing is raised into Spark: what fails is kept here and ends the query from outside."""
@@ -124,7 +122,7 @@ class Query:
     def _ingest(self, events: DataFrame, batch: int) -> pa.Table:
         job = self._job()
         items = run_ingest(events, job, batch, self.shards)
-        if self.changefeed.intake.learn(items):  # rows came before their layout: once more with what was learned
+        if self.changefeed.intake.learn(items):  # rows came before their layout, or around a DDL: once more
             self.changefeed.intake.discard(batch)
             items = run_ingest(events, self._job(), batch, self.shards)
             self.changefeed.intake.learn(items)
@@ -137,5 +135,5 @@ class Query:
 
     def _end_offset(self, batch: int) -> str | None:
         """The batch's end offset as Spark wrote it before the batch ran: the last line, for one source."""
-        lines = (Path(self._state) / "offsets" / str(batch)).read_text().splitlines()
+        lines = (self.changefeed.spool.query / "offsets" / str(batch)).read_text().splitlines()
         return lines[-1] if lines and lines[-1] != "-" else None

@@ -88,6 +88,8 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
         )
     if status.waiting:
         lines.append(f"  waits for {status.waiting}")
+    if status.shortage:
+        lines.append(f"  {status.shortage}")
     if status.only_repeats:
         lines.append(f"  {status.only_repeats}")
     for key, ddl in islice(status.ddls.items(), _SHOWN):
@@ -109,6 +111,7 @@ def _wait(ddl: DdlLine) -> str:
 def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
     failing = f" retrying={min(status.retrying)} ({status.retrying_tables} in all)" if status.retrying else ""
     failing += f" waits for {status.waiting}" if status.waiting else ""
+    failing += f" {status.shortage}" if status.shortage else ""
     failing += f" {status.only_repeats}" if status.only_repeats else ""
     if status.ddls:
         key, first = next(iter(status.ddls.items()))
