@@ -118,7 +118,7 @@ def row(ts: int, number: int = 1, schema_id: int = SHOP, **changes: Any) -> dict
     return {
         "kind": "rows", "table_id": number, "span": 0, "logical_table_id": number, "schema_id": schema_id,
         "schema_name": f"s{schema_id}", "table_name": f"t{number}", "version": 1, "layout": 7, "first_ts": ts,
-        "first_seq": ts, "last_ts": ts, "last_seq": ts, "rows": 1, "tier": 1, "length": 100, **changes,
+        "first_seq": ts, "last_ts": ts, "last_seq": ts, "rows": 1, "tier": 1, "length": 100, "checksum": 0, **changes,
     }  # fmt: skip
 
 

@@ -513,6 +513,7 @@ def _item(row: Row, batch: int, at: int) -> dict[str, object]:
         "schema_id": row.schema_id, "schema_name": f"s{row.schema_id}", "table_name": f"t{row.logical}",
         "version": row.version, "layout": 7, "first_ts": row.ts, "first_seq": row.seq, "last_ts": row.ts,
         "last_seq": row.seq, "rows": 3, "tier": 1, "segment": f"{batch}", "offset": 100 * at, "length": 100,
+        "checksum": 0,
     }  # fmt: skip
 
 

@@ -59,7 +59,7 @@ class Feed:
             "kind": "rows", "table_id": chunk.table, "span": 0, "logical_table_id": chunk.logical or chunk.table,
             "schema_name": "shop", "table_name": f"t{chunk.logical or chunk.table}", "version": chunk.version,
             "layout": 7, "first_ts": self.ts, "first_seq": self.seq, "last_ts": self.ts, "last_seq": self.seq,
-            "rows": 1, "tier": 1, "segment": segment, "offset": offset, "length": chunk.length,
+            "rows": 1, "tier": 1, "segment": segment, "offset": offset, "length": chunk.length, "checksum": 0,
         }  # fmt: skip
 
     def plan(self, now: float, date: int = DAY) -> Round | None:

@@ -22,7 +22,7 @@ from tidegate.executor.rows import ITEMS
 LIMITS = Limits(file_size_bytes=1_000, flush_interval_s=5.0, spool_max_bytes=1 << 30)
 ORDERS = {
     "kind": "rows", "table_id": 1, "span": 0, "logical_table_id": 1, "schema_name": "shop", "table_name": "orders",
-    "version": 1, "layout": 7, "rows": 1, "tier": 1, "segment": "s", "offset": 0, "length": 100,
+    "version": 1, "layout": 7, "rows": 1, "tier": 1, "segment": "s", "offset": 0, "length": 100, "checksum": 0,
 }  # fmt: skip
 Item = dict[str, Any]
 

@@ -457,7 +457,7 @@ def _row(item: Item, batch: int, ends: Counter[str]) -> dict[str, object]:
         "kind": "rows", "table_id": table, "span": 0, "logical_table_id": logical, "schema_name": "shop",
         "table_name": f"t{logical}", "version": item.version, "layout": 7, "first_ts": item.ts, "first_seq": seq,
         "last_ts": item.ts, "last_seq": seq, "rows": _rows(seq), "tier": 1, "segment": segment, "offset": offset,
-        "length": item.length,
+        "length": item.length, "checksum": 0,
     }  # fmt: skip
 
 

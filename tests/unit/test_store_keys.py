@@ -209,7 +209,7 @@ def test_an_opened_store_shows_no_secret(scheme: str, tmp_path: Path) -> None:
 def test_the_next_commands_of_a_run_hide_secrets() -> None:
     figures = {
         "flush_reasons": {}, "file_size_ratio": {}, "rows": 1, "seconds": 1.0, "rows_per_s": 1.0, "bytes": 1,
-        "mib_per_s": 1.0, "files": 1, "file_size_bytes": 1, "checkpoint_ts": 1,
+        "mib_per_s": 1.0, "files": 1, "file_size_bytes": 1, "checkpoint_ts": 1, "only_repeats": "",
     }  # fmt: skip
     text = Summary(figures).text("tidegate", redacted("workload://sysbench"), redacted(uri("s3")))
     assert "secret-access-key=***" in text

@@ -92,7 +92,8 @@ class History:
     def rows(self, table: Table, version: int, *times: int, partition: int = 0, lands: bool = True) -> History:
         layout = table.layout or NARROW
         for ts in times:
-            values = [b"%d" % ts, b'"%d"' % (ts * 7), None][: len(layout.columns)]
+            texts = {"int": b"%d" % ts, "varchar": b'"%d"' % (ts * 7)}
+            values = [texts[column.type] if at < 2 else None for at, column in enumerate(layout.columns)]
             row = change(partition or table.id, ts, len(self.events), *values, schema_name=table.schema)
             row |= {"table_name": table.name, "logical_table_id": table.id, "table_version": version}
             self._add(row | {"layout": layout.fingerprint}, lands)

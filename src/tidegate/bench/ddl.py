@@ -184,6 +184,7 @@ def _items(count: int) -> pa.Table:
         "schema_id": np.full(count, _SCHEMA_ID), "schema_name": ["d"] * count, "table_name": [f"t{i}" for i in ids],
         "version": np.ones(count), "layout": np.ones(count), "first_ts": 10 + ids % 20, "first_seq": ids,
         "last_ts": 10 + ids % 20, "last_seq": ids, "rows": np.ones(count), "tier": np.zeros(count),
-        "segment": ["s"] * count, "offset": 100 * (ids - 1), "length": np.full(count, 100), "text": [None] * count,
+        "segment": ["s"] * count, "offset": 100 * (ids - 1), "length": np.full(count, 100), "checksum": np.zeros(count),
+        "text": [None] * count,
     }  # fmt: skip
     return pa.Table.from_pydict({name: pa.array(columns[name], ITEMS.field(name).type) for name in ITEMS.names})

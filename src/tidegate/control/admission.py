@@ -27,7 +27,7 @@ from tidegate.control.queues import Queues
 from tidegate.errors import BadEvents
 
 # Of an item, as ingest returns it and as it is queued.
-COLUMNS = ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length")
+COLUMNS = ("version", "layout", "first_ts", "first_seq", "last_ts", "last_seq", "rows", "offset", "length", "checksum")
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Batch:
     rows: Ints
     offset: Ints
     length: Ints
+    checksum: Ints
 
     def __len__(self) -> int:
         return len(self.at)

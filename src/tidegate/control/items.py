@@ -21,7 +21,8 @@ class Items(Columns):
     _dtypes = {  # noqa: RUF012
         "dispatcher": np.int32, "version": np.int64, "layout": np.int64, "first_ts": np.int64, "first_seq": np.int64,
         "last_ts": np.int64, "last_seq": np.int64, "rows": np.int64, "segment": np.int32, "offset": np.int64,
-        "length": np.int64, "accepted_at": np.float64, "batch": np.int64, "next": np.int64, "reading": np.bool_,
+        "length": np.int64, "checksum": np.int64, "accepted_at": np.float64, "batch": np.int64, "next": np.int64,
+        "reading": np.bool_,
     }  # fmt: skip
     dispatcher: Ints
     version: Ints
@@ -34,6 +35,7 @@ class Items(Columns):
     segment: Ints
     offset: Ints
     length: Ints
+    checksum: Ints
     accepted_at: NDArray[np.float64]
     batch: Ints
     next: Ints  # the slot of the next item in its queue

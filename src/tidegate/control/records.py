@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tidegate.control.columns import Ints, Numbers, pack
 from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
+from tidegate.format.checksums import joined
 from tidegate.format.tables import CHECK, LOOK
 
 # One dispatcher: its names, the state of its lane, and how far it is durable.
@@ -80,8 +81,11 @@ class FileColumns(NamedTuple):
     table_id: Ints
     span: Ints
     logical_table_id: Ints
+    first_ts: Ints
+    first_seq: Ints
     last_ts: Ints
     last_seq: Ints
+    checksum: Ints  # of its rows, without the header
     sure: NDArray[np.bool_]
 
 
@@ -185,10 +189,13 @@ def floor(queues: Queues, spans: int, checkpoint_ts: int) -> FloorColumns | None
 def file_columns(queues: Queues, round_: Round) -> FileColumns:
     """What the journal records of the round's files before they land."""
     ds, items, owners = queues.dispatchers, queues.items, round_.dispatcher
-    last = round_.slots[round_.bounds[1:] - 1]
+    slots, starts = round_.slots, round_.bounds[:-1]
+    first, last = slots[starts], slots[round_.bounds[1:] - 1]
     # Their numbers may be taken already: by another writer, or by us before the table's state was given up.
     unsure = (round_.schema == LOOK) | ((round_.schema == CHECK) & queues.lanes.foreign)
     sure = ~np.isin(round_.lane, round_.lane[unsure])
     return FileColumns(
-        ds.table_id[owners], ds.span[owners], ds.logical_id[owners], items.last_ts[last], items.last_seq[last], sure
-    )
+        ds.table_id[owners], ds.span[owners], ds.logical_id[owners],
+        items.first_ts[first], items.first_seq[first], items.last_ts[last], items.last_seq[last],
+        joined(items.checksum[slots], items.length[slots], starts), sure,
+    )  # fmt: skip

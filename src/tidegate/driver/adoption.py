@@ -1,7 +1,8 @@
-"""Files that were planned and never confirmed: at a start, those that exist with the planned size are adopted.
+"""Files that were planned and never confirmed: at a start, those that exist as they were planned are adopted.
 
-To adopt a file is to let its index name it: its content is known from its plan. Adoption goes up to the first missing
-file of each lane. From there on the replay writes anew. A missing file stays on record as an orphan, because a process
+To adopt a file is to let its index name it, and to count its changes as durable. So its bytes must be the planned ones:
+size and checksum are compared, which means that the file is read. Adoption goes up to the first missing file of each
+lane. From there on the replay writes anew. A missing file stays on record as an orphan, because a process
 of the old writer that was paused may still create it.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,10 +19,12 @@ import pyarrow as pa
 from tidegate.driver.entries import PlannedFile, table_of_files
 from tidegate.errors import StoreConflict, StoreRefused
 from tidegate.executor.index import put_index
+from tidegate.format.checksums import checksum
 from tidegate.format.layout import PathOptions, data_path
 from tidegate.storage.store import Store
 
 _AT_ONCE = 64
+_PIECE_BYTES = 1 << 20
 
 
 class _Lane(NamedTuple):
@@ -66,12 +70,12 @@ def _find(store: Store, options: PathOptions, files: list[PlannedFile]) -> _Lane
     adopted: list[PlannedFile] = []
     blocked = False
     for number in sorted({file.number for file in files}):
-        size = store.size(data_path(key, number, options))
-        # All plans of a number begin at the same change, so one of the same size is the same file. Where partitions
-        # share a lane they need not begin there; then the last plan is it, because nobody else was alive. If none has
-        # the size, another file is in the way: the lane meets it when it lands, and its table is named then.
-        alike = (file for file in files if file.number == number and file.bytes == size)
-        match = max(alike, key=lambda file: file.plan, default=None)
+        path = data_path(key, number, options)
+        size = store.size(path)
+        # The size alone proves nothing: tables whose rows have a fixed width make files of one size. If two plans have
+        # the same bytes, it does not matter which of them the file counts for. If none has these bytes, another file is
+        # in the way: the lane meets it when it lands, and its table is named then.
+        match = planned_content(store, path, size, [file for file in files if file.number == number])
         if match is None:
             blocked = size is not None
             break
@@ -81,3 +85,20 @@ def _find(store: Store, options: PathOptions, files: list[PlannedFile]) -> _Lane
         with contextlib.suppress(StoreConflict):  # an index that is further shows the file already
             put_index(store, key, last, options, None, beat=lambda size: None)
     return _Lane(adopted, [file for file in files if file.number > last], blocked)
+
+
+def planned_content(store: Store, path: str, size: int | None, plans: Sequence[PlannedFile]) -> PlannedFile | None:
+    """The plan whose bytes this file has, None if it has other bytes or does not exist."""
+    alike = [plan for plan in plans if plan.bytes == size]
+    if size is None or not alike:
+        return None
+    found = cache(partial(_checksum_of, store, path, size))
+    return max((plan for plan in alike if plan.is_content(size, found)), key=lambda plan: plan.plan, default=None)
+
+
+def _checksum_of(store: Store, path: str, size: int) -> int:
+    """Of a file's bytes, read in pieces: many files are read at once."""
+    total = 0
+    for offset in range(0, size, _PIECE_BYTES):
+        total = checksum(store.get_range(path, offset, min(_PIECE_BYTES, size - offset)) or b"", total)
+    return total

@@ -2,12 +2,18 @@
 
 An entry is a table of `FILES`, a snapshot one of the ledger's own rows. The head is in the schema's metadata, which is
 at the front of the object, so that it can be read without the rest.
+
+Every head has the number of the format that it is written in. A start goes on from the formats that it knows, and
+refuses a newer one: what it does not understand in there may be what keeps rows from being lost.
+
+    1   release 0.2.0, whose heads have no number
+    2   a planned file also has its first change and its checksum
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -18,11 +24,15 @@ from tidegate.control.columns import Ints
 from tidegate.control.ledger import Ledger
 from tidegate.control.records import file_columns
 from tidegate.control.rounds import Round
+from tidegate.errors import StoreRefused
+from tidegate.format.checksums import joined
 from tidegate.format.layout import RESERVED_PREFIX, DataKey, PathOptions, index_path
 
 FOLDER = f"{RESERVED_PREFIX}/journal"
 ENTRY, SNAPSHOT = ".entry", ".snapshot"
+FORMAT = 2
 _NO_SIZE = -1
+_NO_CHECKSUM = -1
 
 FILES = pa.schema(
     [
@@ -42,8 +52,19 @@ FILES = pa.schema(
         ("target_schema", pa.string()),
         ("target_table", pa.string()),
         ("dispatcher", pa.string()),
+        ("first_ts", pa.int64()),
+        ("first_seq", pa.int64()),
+        ("checksum", pa.int64()),
     ]
 )
+# What stands for the columns that an older format does not have.
+_SINCE_FORMAT_1 = {"first_ts": 0, "first_seq": 0, "checksum": _NO_CHECKSUM}
+
+
+class NewerFormat(StoreRefused):
+    """A later release wrote this journal."""
+
+    remedy = "use the release that wrote it or a later one, or give another prefix"
 
 
 class PlannedFile(NamedTuple):
@@ -65,6 +86,13 @@ class PlannedFile(NamedTuple):
     target_schema: str
     target_table: str
     dispatcher: str
+    first_ts: int
+    first_seq: int
+    checksum: int  # of the whole file; _NO_CHECKSUM if an older release planned it
+
+    def is_content(self, size: int, checksum: Callable[[], int]) -> bool:
+        """Whether a file of this size and checksum is the planned one."""
+        return self.bytes == size and self.checksum in (_NO_CHECKSUM, checksum())
 
     def key(self, options: PathOptions) -> DataKey:
         return DataKey(
@@ -90,6 +118,14 @@ def planned_files(files: pa.Table) -> list[PlannedFile]:
     return [PlannedFile(*row) for row in zip(*(column.to_pylist() for column in files.columns), strict=True)]
 
 
+def in_this_format(files: pa.Table) -> pa.Table:
+    """Planned files that an older release may have put on record, with all columns of `FILES`."""
+    for name, value in _SINCE_FORMAT_1.items():
+        if name not in files.column_names:
+            files = files.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), files.num_rows))
+    return files
+
+
 def table_of_files(files: Iterable[PlannedFile]) -> pa.Table:
     columns = list(zip(*files, strict=True)) or [()] * len(FILES)
     return pa.Table.from_arrays([pa.array(c, kind) for c, kind in zip(columns, FILES.types, strict=True)], schema=FILES)
@@ -112,6 +148,7 @@ class Head:
 
     def json(self) -> dict[str, Any]:
         return {
+            "format": FORMAT,
             "checkpoint-ts": self.checkpoint_ts,
             "position": self.position,
             "layouts": self.layouts,
@@ -125,22 +162,35 @@ class Head:
         }
 
 
+class Headers(NamedTuple):
+    """The headers of a round's files."""
+
+    bytes: Ints
+    checksum: Ints
+
+    def before(self, checksum: Ints, size_bytes: Ints) -> Ints:
+        """The checksums of files whose rows have these."""
+        both = np.column_stack((self.checksum, checksum)), np.column_stack((self.bytes, size_bytes))
+        return joined(both[0].ravel(), both[1].ravel(), np.arange(0, 2 * len(checksum), 2))
+
+
 def file_rows(
     round_: Round,
     ledger: Ledger,
     names: Sequence[tuple[str, str]],
     targets: Sequence[tuple[str, str]],
     dispatchers: Sequence[str],
-    header_bytes: Ints,
+    headers: Headers,
 ) -> pa.Table:
-    """The round's files as the journal records them: the names they land under, the size of their headers."""
+    """The round's files as the journal records them: the names they land under, and their headers."""
     known = file_columns(ledger.queues, round_)
-    sizes = np.where(known.sure, round_.bytes + header_bytes, _NO_SIZE)
+    sizes = np.where(known.sure, round_.bytes + headers.bytes, _NO_SIZE)
     columns = [
         round_.plan, known.table_id, known.span, known.logical_table_id,
         [schema for schema, _ in names], [table for _, table in names],
         round_.version, round_.directory, round_.date, round_.number, sizes, known.last_ts, known.last_seq,
         [schema for schema, _ in targets], [table for _, table in targets], dispatchers,
+        known.first_ts, known.first_seq, headers.before(known.checksum, round_.bytes),
     ]  # fmt: skip
     return pa.Table.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, FILES.types, strict=True)], schema=FILES
@@ -172,8 +222,14 @@ def object_bytes(table: pa.Table, body: dict[str, Any]) -> bytes:
 
 
 def head_of(schema: pa.Schema) -> dict[str, Any]:
-    """The head of an object, of which the schema is enough."""
-    return dict(json.loads(schema.metadata[b"tidegate"]))
+    """The head of an object, of which the schema is enough. Raises NewerFormat."""
+    head = dict(json.loads(schema.metadata[b"tidegate"]))
+    if (found := head.get("format", 1)) > FORMAT:
+        raise NewerFormat(
+            f"the journal of this sink has format {found}, but this release of Tidegate knows only up to {FORMAT}; "
+            f"{NewerFormat.remedy}"
+        )
+    return head
 
 
 def table_bytes(table: pa.Table) -> bytes:

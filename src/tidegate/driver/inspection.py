@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tidegate.driver.entries import FOLDER, head_of
+from tidegate.driver.entries import FOLDER, NewerFormat, head_of
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
 from tidegate.events import physical_ms, shown_time
 from tidegate.format.encode.protocol import EXTENSIONS
@@ -106,6 +106,16 @@ def inspect(store: Store) -> Inspection:
     if metadata is not None or any(is_ticdc(path) for path in found):
         return Inspection(TICDC, metadata=metadata, sample=found, is_whole=len(found) < SAMPLE)
     return Inspection(STRANGER if found else EMPTY, sample=found)
+
+
+def refuse_newer_journal(store: Store) -> None:
+    """A journal of a later release cannot be understood. One that is damaged, or none, is not refused here."""
+    try:
+        _last_entry(store)
+    except NewerFormat:
+        raise
+    except (StoreRefused, StoreUnavailable):
+        return
 
 
 def refuse_stranger(found: Inspection, sink_uri: str) -> None:

@@ -1,13 +1,13 @@
 """The changefeed's own log on the sink: what is about to land, what has landed, where a restart reads on.
 
 Entries are numbered objects under `_tidegate/journal/`, made with create-only puts. An entry written *before* a round
-names its files (lane, number, range, bytes); a later one confirms them by plan number, or withdraws what will never
-land under that number, and carries checkpoint, position and new layouts. Who cannot create the next number has been
-fenced off by another writer and stops. From time to time a snapshot of the ledger's tables replaces the entries before
-it, so that starting needs no request per table. Only the entry with which a writer took over stays for good: it is the
-number that the writer before it would create next, however late that one wakes up.
+names its files (lane, number, range, size and checksum); a later one confirms them by plan number, or withdraws what
+will never land under that number, and carries checkpoint, position and new layouts. Who cannot create the next number
+has been fenced off by another writer and stops. From time to time a snapshot of the ledger's tables replaces the
+entries before it, so that starting needs no request per table. Only the entry with which a writer took over stays for
+good: it is the number that the writer before it would create next, however late that one wakes up.
 
-On restart an unconfirmed file that exists with the size planned is adopted and its index put again; from the first one
+On restart an unconfirmed file that exists with the bytes planned is adopted and its index put again; from the first one
 of a lane that does not exist the replay writes anew. Such a missing file is kept as an orphan until its lane has landed
 its number, or something else before it: a process of the old writer that was paused may still create it, and then it is
 adopted all the same.

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from tidegate.control.barrier import Key, Write
 from tidegate.control.ledger import Ledger
 from tidegate.control.rounds import Round
-from tidegate.driver.entries import date_of, file_rows
+from tidegate.driver.entries import Headers, date_of, file_rows
 from tidegate.executor.jobs import LandJob, LandOptions
 from tidegate.executor.rows import PLANS, SchemaPlan
 from tidegate.executor.spool import SegmentReader
+from tidegate.format.checksums import checksum
 from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.ddl.files import schema_files
 from tidegate.format.encode import protocol
@@ -36,7 +37,7 @@ class PlanBook:
     rules: TableRules
     changefeed_id: str  # for the names of files where tables are split
     foreign: bool = False  # files of another writer exist on this sink
-    _header_bytes: dict[tuple[int, Selected], int] = field(default_factory=dict)
+    _headers: dict[tuple[int, Selected], tuple[int, int]] = field(default_factory=dict)  # bytes and checksum
     _parsed: dict[int, Layout] = field(default_factory=dict)
 
     def files(self, round_: Round) -> pa.Table:
@@ -45,11 +46,12 @@ class PlanBook:
         owners = round_.dispatcher.tolist()
         names = queues.names.pairs(round_.dispatcher)
         targets = self._targets(names)
-        heads = np.zeros(len(round_), np.int64)
+        heads = np.zeros((len(round_), 2), np.int64)
         if protocol.has_header(self.options.encoding):
             layouts = queues.items.layout[round_.slots[round_.bounds[:-1]]].tolist()
-            heads += [self._head_bytes(owner, key) for owner, key in zip(owners, layouts, strict=True)]
-        return file_rows(round_, self.ledger, names, targets, [self._dispatcher(owner) for owner in owners], heads)
+            heads += [self._header(owner, key) for owner, key in zip(owners, layouts, strict=True)]
+        dispatchers = [self._dispatcher(owner) for owner in owners]
+        return file_rows(round_, self.ledger, names, targets, dispatchers, Headers(*heads.T))
 
     def _targets(self, names: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """The names that these tables land under. Without routes they are their own: nothing is kept for each table."""
@@ -63,12 +65,13 @@ class PlanBook:
             return ""
         return dispatcher_id(self.changefeed_id, *self.ledger.queues.key(owner))
 
-    def _head_bytes(self, owner: int, fingerprint: int) -> int:
+    def _header(self, owner: int, fingerprint: int) -> tuple[int, int]:
+        """Bytes and checksum of the header of this dispatcher's files."""
         key = (fingerprint, self._selected(owner, fingerprint))
-        if key not in self._header_bytes:
+        if key not in self._headers:
             head = protocol.header(self.layout(fingerprint), self.options.encoding, key[1])
-            self._header_bytes[key] = len(head)
-        return self._header_bytes[key]
+            self._headers[key] = len(head), checksum(head)
+        return self._headers[key]
 
     def layout(self, fingerprint: int) -> Layout:
         if fingerprint not in self._parsed:

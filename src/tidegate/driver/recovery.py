@@ -1,7 +1,7 @@
 """A start: what the journal of an earlier run says, and the ledger brought back to it.
 
 The newest snapshot is read and the entries after it are applied, then the next entry is created, which fences the
-writer before off. Files that were planned and never confirmed are looked for: those that exist with the size planned
+writer before off. Files that were planned and never confirmed are looked for: those that exist with the bytes planned
 are adopted and indexed again, up to the first missing one of each lane. Starting needs a request for each file that was
 in flight, and none for a table.
 """
@@ -28,6 +28,7 @@ from tidegate.driver.entries import (
     Head,
     entry_path,
     head_of,
+    in_this_format,
     number_of,
     planned_files,
     table_of,
@@ -158,8 +159,8 @@ def _read_snapshot(store: Store, path: str, found: Recovered) -> list[int]:
     body = head_of(tables.schema)
     _apply_head(body, found)
     found.tables.append(tables.replace_schema_metadata(None))
-    _pend(found, table_of(bytes.fromhex(body["pending"])))
-    found.orphans = table_of(bytes.fromhex(body["orphans"]))
+    _pend(found, in_this_format(table_of(bytes.fromhex(body["pending"]))))
+    found.orphans = in_this_format(table_of(bytes.fromhex(body["orphans"])))
     found.dropped = table_of(bytes.fromhex(body["dropped"]))["key"].to_numpy().copy()
     takeovers: list[int] = body["takeovers"]
     return takeovers
@@ -169,7 +170,7 @@ def _read_entry(store: Store, path: str, found: Recovered, options: PathOptions)
     """Apply one entry; returns whether a writer took over with it."""
     table = _read(store, path)
     head = head_of(table.schema)
-    table = table.replace_schema_metadata(None)
+    table = in_this_format(table.replace_schema_metadata(None))
     _apply_head(head, found)
     found.pending = _without(found.pending, head["withdrawn"])
     at = pc.index_in(pa.array(head["confirmed"], pa.int64()), found.pending["plan"].combine_chunks()).drop_null()

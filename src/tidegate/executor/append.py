@@ -56,7 +56,7 @@ class Appender:
         data = memoryview(text.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
         self._refuse_too_much(len(data))
         encoded = Encoded(rows.events, kind.fingerprint, owner, seq, order, ends - ends[0])
-        items = items_of(encoded, self.writer.append(data), self.job)
+        items = items_of(encoded, data, self.writer.append(data), self.job)
         self._refuse_names(items.column("schema_name"), items.column("table_name"))
         self.items.append(items)
 

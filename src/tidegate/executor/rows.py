@@ -46,6 +46,7 @@ ITEMS = pa.schema(
         ("segment", pa.string()),
         ("offset", pa.int64()),
         ("length", pa.int64()),
+        ("checksum", pa.int64()),  # of its bytes
         ("text", pa.string()),  # a layout's or DDL's JSON, or the sentence of an error
     ]
 )

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tidegate.clock import Clock
 from tidegate.config.settings import Settings, redacted, shape, show_size
+from tidegate.driver.entries import NewerFormat
 from tidegate.driver.inspection import EMPTY, OURS, SET_BACK, STRANGER, Inspection, ahead_of_clock, inspect, sample
 from tidegate.driver.startup import NOT_KEPT, REACH, USE_ANOTHER
 from tidegate.errors import StoreUnavailable, TidegateError
@@ -90,6 +91,8 @@ def _attempt(name: str, remedy: str, step: Callable[[], Line]) -> Line:
         return step()
     except StoreUnavailable as exc:
         return Line(name, PROBLEM, f"the sink does not answer: {exc}", REACH)
+    except NewerFormat as exc:
+        return Line(name, PROBLEM, str(exc).removesuffix(f"; {exc.remedy}"), exc.remedy)
     except TidegateError as exc:
         return Line(name, PROBLEM, str(exc), remedy)
     except Exception as exc:  # of a library under the store: still a line, not a traceback

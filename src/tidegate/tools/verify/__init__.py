@@ -21,6 +21,7 @@ from itertools import count
 from urllib.parse import urlsplit
 
 from tidegate.config.settings import Settings
+from tidegate.driver.inspection import refuse_newer_journal
 from tidegate.errors import StoreRefused, VerifyError
 from tidegate.format.layout import METADATA, parse_metadata
 from tidegate.reader.replay import survey
@@ -58,6 +59,7 @@ def verify(source_uri: str, settings: Settings, store: Store, progress: Progress
     """Raises VerifyError at the first difference between the source and the sink."""
     started = time.monotonic()
     source = open_for_replay(source_uri)
+    refuse_newer_journal(store)
     checkpoint_ts = _checkpoint(store)  # before the survey, which then finds all that the checkpoint promises
     progress("listing the sink")
     standing = survey(store, settings.paths)
