@@ -1,8 +1,9 @@
 """A small stand-in for Google Cloud Storage: the part of its XML API that object store clients use, in memory.
 
-Objects have generations; puts keep `x-goog-if-generation-match`; reads keep `Range`; listings have pages. The public
+Objects have generations; puts and copies keep `x-goog-if-generation-match`; reads keep `Range`; listings have pages;
+large objects come in parts. The public
 emulators speak the JSON API and do not know these requests. Started as `python gcs_server.py BUCKET`; the port is
-printed.
+printed. With the word `careless` behind it, copies ignore their condition.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import uuid
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -23,6 +25,7 @@ class Bucket:
         self.name, self.lock = name, threading.Lock()
         self.objects: dict[str, tuple[int, bytes, float]] = {}
         self.generation = int(time.time() * 1_000_000)
+        self.uploads: dict[str, dict[int, bytes]] = {}  # parts by the id of their upload
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -55,12 +58,50 @@ class Handler(BaseHTTPRequestHandler):
             return None
         return unquote(name)
 
-    def do_PUT(self) -> None:
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        name = self._name()
+    def _query(self) -> dict[str, str]:
+        return {key: values[0] for key, values in parse_qs(urlsplit(self.path).query, keep_blank_values=True).items()}
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        name, query = self._name(), self._query()
         if name is None:
             return
+        if "uploads" in query:
+            upload = uuid.uuid4().hex
+            self.bucket.uploads[upload] = {}
+            said = f"<UploadId>{upload}</UploadId>"
+            self._answer(200, f"<InitiateMultipartUploadResult>{said}</InitiateMultipartUploadResult>".encode())
+            return
+        parts = self.bucket.uploads.pop(query["uploadId"])
+        generation = self._store(name, b"".join(data for _, data in sorted(parts.items())))
+        said = f'<ETag>"{generation:x}"</ETag>'
+        answer = f"<CompleteMultipartUploadResult>{said}</CompleteMultipartUploadResult>".encode()
+        self._answer(200, answer, x_goog_generation=str(generation))
+
+    def _store(self, name: str, data: bytes) -> int:
+        with self.bucket.lock:
+            self.bucket.generation += 1
+            self.bucket.objects[name] = self.bucket.generation, data, time.time()
+            return self.bucket.generation
+
+    def do_PUT(self) -> None:
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        name, query = self._name(), self._query()
+        if name is None:
+            return
+        if "uploadId" in query:
+            self.bucket.uploads[query["uploadId"]][int(query["partNumber"])] = data
+            self._answer(200, ETag=f'"{query["partNumber"]}"')
+            return
+        if source := self.headers.get("x-goog-copy-source"):
+            found = self.bucket.objects.get(unquote(source).partition("/")[2])
+            if found is None:
+                self._fail(404, "NoSuchKey")
+                return
+            data = found[1]
         wanted = self.headers.get("x-goog-if-generation-match")
+        if source and "careless" in sys.argv:
+            wanted = None
         with self.bucket.lock:
             found = self.bucket.objects.get(name, (0, b"", 0.0))[0]
             if wanted is not None and int(wanted) != found:
@@ -100,8 +141,12 @@ class Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_DELETE(self) -> None:
-        name = self._name()
+        name, query = self._name(), self._query()
         if name is None:
+            return
+        if "uploadId" in query:
+            self.bucket.uploads.pop(query["uploadId"], None)
+            self._answer(204)
             return
         with self.bucket.lock:
             found = self.bucket.objects.pop(name, None)
@@ -111,7 +156,7 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(204)
 
     def _list(self) -> None:
-        query = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
+        query = self._query()
         with self.bucket.lock:
             names = sorted(name for name in self.bucket.objects if name.startswith(query.get("prefix", "")))
             names = [name for name in names if name > query.get("continuation-token", "")]

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidegate.config.settings import load_settings
 from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.journal import FencedOff
 from tidegate.errors import StoreUnavailable, TidegateError
-from tidegate.storage.store import Beat, Slices
+from tidegate.storage.objects import ObjectStore, open_object_store
+from tidegate.storage.store import Beat, Slices, Store
 from tidegate.testing import (
     START_TS,
     FakeClock,
@@ -358,3 +360,121 @@ def test_a_clock_that_goes_back_sets_no_date_back(scene: Scene, back_s: float) -
     scene.wall_s += back_s + DAY_S
     scene.go_to_the_end(None, 6)
     assert scene.numbers() == list(range(1, 7))
+
+
+# -- files of several parts on an object store -----------------------------------------------------------------------
+
+START, COPY = "start", "copy"  # where a writer is paused: before it looks for the file, or before the copy
+
+
+@dataclass
+class PausedObjects:
+    """An object store whose first data file of a number is paused inside `create`, until `go_on`."""
+
+    store: ObjectStore
+    stop_at: tuple[str, str] = ("", "")
+    reached: threading.Event = field(default_factory=threading.Event)
+    going: threading.Event = field(default_factory=threading.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
+        moment, part = self.stop_at
+        size, left = len(head) + slices.size, {START: 1, COPY: 2}.get(moment, 0)
+
+        def paused(announced: int) -> None:
+            nonlocal left
+            beat(announced)
+            left -= announced == size
+            if left == 0 and part in path and moment and not self.going.is_set():
+                self.reached.set()
+                assert self.going.wait(60.0)
+
+        self.store.create(path, head, slices, paused)
+
+    def go_on(self) -> None:
+        self.going.set()
+
+
+class RemoteScene(Scene):
+    """The same on an object store, where every file is too large for one put."""
+
+    def __init__(self, tmp_path: Path, server: Any) -> None:
+        super().__init__(tmp_path)
+        settings = load_settings(server.uri(f"old-{tmp_path.name}"))
+        self.access = replace(settings.access, one_put_bytes=10)
+        self.sink_uri = settings.sink_uri
+        self.old_objects = PausedObjects(self.store())
+        self.old_store: PausedStore = self.old_objects  # type: ignore[assignment]
+
+    def store(self) -> ObjectStore:
+        open_object_store.cache_clear()  # each process has its own
+        return open_object_store(self.sink_uri, self.access)
+
+    def open(self, store: Store | None = None, **settings: Any) -> Writer:
+        clock = FakeClock()
+        spool = self.tmp_path / f"spool{len(self.made)}"
+        self.made.append(open_changefeed(store or self.store(), spool, clock, stall_s=20.0, **settings))
+        return Writer(self.made[-1])
+
+    def numbers(self) -> list[int]:
+        return [int(line.values[0] or b"") for line in landed_lines(self.store())["shop.t1"]]
+
+    def left_over(self) -> list[str]:
+        return [path for path, _ in self.store().list("_tidegate/tmp")]
+
+
+@pytest.fixture(params=["s3", "gs", "azblob"])
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RemoteScene]:
+    made = RemoteScene(tmp_path, request.getfixturevalue(f"{request.param}_server"))
+    yield made
+    made.old_objects.go_on()
+    made.landing.join(60.0)
+    for changefeed in made.made:
+        changefeed.life.fail(TidegateError("the test is over"))
+        changefeed.close()
+
+
+@pytest.mark.parametrize("upto", [4, 7], ids=["same cut", "other cut"])
+@pytest.mark.parametrize("moment", [START, COPY])
+def test_an_old_writer_of_large_files_that_goes_on_before_the_new_one_lands_does_no_harm(
+    remote: RemoteScene, moment: str, upto: int
+) -> None:
+    remote.pause_old((moment, ".csv"), 2, 4)
+    new = remote.open()
+    remote.old_goes_on()
+    remote.go_to_the_end(new, upto)
+    remote.go_to_the_end(None, 12)
+    assert remote.numbers() == list(range(1, 13))
+    assert remote.left_over() == []
+
+
+@pytest.mark.parametrize("upto", [4, 7], ids=["same cut", "other cut"])
+@pytest.mark.parametrize("moment", [START, COPY])
+def test_an_old_writer_of_large_files_that_goes_on_after_the_new_one_landed_does_no_harm(
+    remote: RemoteScene, moment: str, upto: int
+) -> None:
+    remote.pause_old((moment, ".csv"), 0, 4)
+    new = remote.open()
+    new.step(upto)
+    remote.old_goes_on()
+    assert remote.numbers() == list(range(1, upto + 1))
+    remote.go_to_the_end(new, 10)
+    remote.go_to_the_end(None, 12)
+    assert remote.numbers() == list(range(1, 13))
+    assert remote.left_over() == []
+
+
+@pytest.mark.parametrize("landed", [2, 4])
+def test_an_old_writer_with_several_large_files_goes_on_where_the_new_one_landed_some_of_them(
+    remote: RemoteScene, landed: int
+) -> None:
+    remote.pause_old((COPY, ".csv"), 1, 5, file_size_bytes=ONE_ROW)  # files 2, 3, 4 and 5 are under way
+    new = remote.open()
+    for upto in range(2, landed + 1):
+        new.step(upto)  # the same files as the old one planned
+    remote.old_goes_on()
+    remote.go_to_the_end(new, 9)  # another cut than the old one's
+    remote.go_to_the_end(None, 12)
+    assert remote.numbers() == list(range(1, 13))

@@ -23,12 +23,18 @@ from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from tidegate.executor.chunks import chunk_bytes
 from tidegate.executor.rows import HUNG, LANDED, Receipt, receipt_table
 
 _BYTES_PER_S = 10 << 20
 _POLL_S = 0.1
-_BYTES_IN_FLIGHT = 128 << 20
+BYTES_IN_FLIGHT = 128 << 20
 _BUSY = 0.6  # lanes that want less than this share of a processor wait for the store: one more thread may help
+
+
+def one_put_bytes(file_size_bytes: int) -> int:
+    """Files up to this size are one put: those that are as large as asked, but none that takes all memory in flight."""
+    return min(BYTES_IN_FLIGHT, file_size_bytes + chunk_bytes(file_size_bytes))
 
 
 class Plan(Protocol):
@@ -155,7 +161,7 @@ class _Crew(Generic[P]):
             if not self.lanes:
                 return None
             lane = self.lanes.popleft()
-            while self.in_flight and self.in_flight + lane.bytes > _BYTES_IN_FLIGHT:
+            while self.in_flight and self.in_flight + lane.bytes > BYTES_IN_FLIGHT:
                 self.waiting += 1
                 self.changed.wait()
                 self.waiting -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from tidegate.config.cron import next_after
@@ -11,6 +12,7 @@ from tidegate.driver.options import Options, SpoolOptions
 from tidegate.driver.retention import Expiry
 from tidegate.driver.startup import Sink
 from tidegate.executor.chunks import chunk_bytes
+from tidegate.executor.crew import one_put_bytes
 from tidegate.executor.jobs import IngestOptions, LandOptions
 from tidegate.storage.store import StoreOpener
 
@@ -42,7 +44,7 @@ def changefeed_options(settings: Settings, open_store: StoreOpener) -> Options:
             paths=s.paths,
             encoding=s.encoding,
             sink_uri=s.sink_uri,
-            access=s.access,
+            access=replace(s.access, one_put_bytes=one_put_bytes(s.file_size_bytes)),
             open_store=open_store,
             worker_count=s.worker_count,
             output_column_id=s.output_column_id,

@@ -15,6 +15,7 @@ class Access:
 
     keys: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     parts_at_once: int = 1  # of a file that is uploaded in parts
+    one_put_bytes: int = 64 << 20  # a file up to this size is one put; it is in memory as a whole
     shown: frozenset[str] = frozenset()  # keys whose values may appear in messages; all others are secret
 
     def get(self, key: str) -> str | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config, S3Credential
 
 ANSWER_S = 20.0  # until the server must answer
-_CONNECT_S, _REQUEST_S = 5.0, 120.0  # 64 MiB at 10 MiB/s are sent before an answer can come
+_CONNECT_S, _REQUEST_S = 5.0, 120.0  # 128 MiB at 10 MiB/s are sent before an answer can come
 _NO_RETRIES: RetryConfig = {"max_retries": 0}
 
 Client = S3Store | GCSStore | AzureStore
@@ -43,7 +43,8 @@ def _client_options(access: Access, answer_s: float) -> ClientConfig:
 
 
 def _open_s3(bucket: str, access: Access, options: ClientConfig) -> Client:
-    config: dict[str, Any] = {"conditional_put": "etag", "disable_bulk_delete": True}
+    config: dict[str, Any] = {"conditional_put": "etag", "copy_if_not_exists": "multipart"}
+    config["disable_bulk_delete"] = True
     names = {"region": "region", "sse": "server_side_encryption", "sse-kms-key-id": "sse_kms_key_id"}
     config |= {name: access.get(key) for key, name in names.items() if access.get(key)}
     by_host = access.get("force-path-style") == "false"

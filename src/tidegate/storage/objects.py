@@ -3,8 +3,7 @@
 Promises beyond those of `store`:
 * Nothing is retried in here. The second try of a create-only put would find the object of the first one, and the
   driver retries what failed.
-* A file of up to 64 MiB is one create-only put. A larger one is uploaded in parts, after a check whether it exists; the
-  journal keeps two writers from doing that at once.
+* A file of up to `Access.one_put_bytes` is one create-only put; how a larger one is created is in `large`.
 * The server keeps the conditions of puts; `prepare` checks whether it does.
 * No message holds a key, a token or a signed URL.
 """
@@ -23,9 +22,9 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from tidegate.errors import BadSetting, StoreConflict, StoreRefused, StoreUnavailable
-from tidegate.format.layout import RESERVED_PREFIX
 from tidegate.storage.access import Access, bucket_and_prefix
 from tidegate.storage.clients import ANSWER_S, Client, open_client
+from tidegate.storage.large import PART_BYTES, TEMP, LargeFiles, parts_of
 from tidegate.storage.object_errors import (
     check_bucket,
     is_bucket_missing,
@@ -37,9 +36,6 @@ from tidegate.storage.object_errors import (
 )
 from tidegate.storage.store import Beat, Slices
 
-_ONE_PUT_BYTES = 64 << 20
-_PART_BYTES = 8 << 20
-_TEMP = f"{RESERVED_PREFIX}/tmp"
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -55,31 +51,28 @@ def open_object_store(sink_uri: str, access: Access, answer_s: float = ANSWER_S)
         why = scrubbed(plain(exc).partition("\n")[0], access.secrets)
         raise BadSetting(f"the sink {sink_uri} cannot be opened: {why}; see docs/storage.md") from None
     attributes = {"Storage-Class": kind} if kind else {}
-    return ObjectStore(client, sink_uri, prefix, access.secrets, attributes, access.parts_at_once)
+    return ObjectStore(client, sink_uri, prefix, access, attributes)
 
 
 class ObjectStore:
     concurrency: int | None = None
 
-    def __init__(
-        self,
-        client: Client,
-        sink_uri: str,
-        prefix: str,
-        secrets: tuple[str, ...],
-        attributes: dict[str, str],
-        parts_at_once: int,
-    ) -> None:
-        self._client, self._sink_uri, self._secrets, self._attributes = client, sink_uri, secrets, attributes
-        self._parts_at_once = parts_at_once
+    def __init__(self, client: Client, sink_uri: str, prefix: str, access: Access, attributes: dict[str, str]) -> None:
+        self._client, self._sink_uri, self._attributes = client, sink_uri, attributes
+        self._secrets, self._one_put_bytes = access.secrets, access.one_put_bytes
+        # The client's copies have neither the storage class of the object nor a key of the user's own.
+        may_copy = not attributes and access.get("encryption-key") is None
+        self._large = LargeFiles(
+            self, client, self._key, self._sorted_errors, attributes, access.parts_at_once, may_copy
+        )
         self._prefix = f"{prefix}/" if prefix else ""
         self._scheme = urlsplit(sink_uri).scheme
 
     def prepare(self) -> None:
         """Also checks whether the server keeps the conditions of puts: all promises rest on them."""
-        for path, _ in self.list(_TEMP):
+        for path, _ in self.list(TEMP):
             self.delete(path)
-        probe = f"{_TEMP}/{uuid.uuid4().hex}"
+        probe = f"{TEMP}/{uuid.uuid4().hex}"
         if not self.create_bytes(probe, b""):
             raise StoreUnavailable(f"{probe} exists before it was created")
         try:
@@ -94,17 +87,18 @@ class ObjectStore:
     def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
         size = len(head) + slices.size
         beat(size)
-        if size > _ONE_PUT_BYTES:
-            if self.size(path) is None:
-                self._upload(path, head, slices, beat)
-                return
+        if size > self._one_put_bytes:
+            is_made = self._large.create(path, head, slices, beat)
         else:
-            body = next(_parts(head, slices, _ONE_PUT_BYTES), b"")
+            body = next(parts_of(head, slices, self._one_put_bytes), b"")
             beat(size)
-            if self._put(path, body, "create"):
-                return
+            is_made = self._put(path, body, "create")
             del body
-        self._check_same(path, head, slices, beat)
+        if not is_made:
+            self._check_same(path, head, slices, beat)
+
+    def copies_if_absent(self, path: str) -> bool:
+        return self._large.copies_if_absent(path)
 
     def create_bytes(self, path: str, data: bytes) -> bool:
         return self._put(path, data, "create")
@@ -137,26 +131,6 @@ class ObjectStore:
                 return False
         return True
 
-    def _upload(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
-        """In parts. If a part fails, or `beat` raises, the client aborts the upload."""
-
-        def parts() -> Iterator[bytearray]:
-            for part in _parts(head, slices, _PART_BYTES):
-                beat(self._parts_at_once * _PART_BYTES)
-                yield part
-            beat(self._parts_at_once * _PART_BYTES)  # for those that are still on their way
-
-        with self._sorted_errors(path):
-            obstore.put(
-                self._client,
-                self._key(path),
-                parts(),
-                attributes=self._attributes,
-                use_multipart=True,
-                chunk_size=_PART_BYTES,
-                max_concurrency=self._parts_at_once,
-            )
-
     def _check_same(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
         """The object that exists must have the bytes to be written: then an earlier try made it."""
         size = len(head) + slices.size
@@ -167,7 +141,7 @@ class ObjectStore:
         if found != size:
             raise StoreConflict(f"{path} exists with {found} bytes where {size} were to be written")
         offset = 0
-        for part in _parts(head, slices, _PART_BYTES):
+        for part in parts_of(head, slices, PART_BYTES):
             beat(len(part))
             if self.get_range(path, offset, len(part)) != bytes(part):
                 raise StoreConflict(f"{path} exists with other content than the {size} bytes to be written")
@@ -246,17 +220,3 @@ class ObjectStore:
 
     def _sorted_errors(self, path: str) -> contextlib.AbstractContextManager[None]:
         return sorted_errors(path, self._sink_uri, self._secrets)
-
-
-def _parts(head: bytes, slices: Slices, part_bytes: int) -> Iterator[bytearray]:
-    """The bytes of a file in parts of one size, but for the last; only one part is in memory at a time."""
-    left = len(head) + slices.size
-    with contextlib.closing(slices.open()) as stream:
-        while left:
-            part = bytearray(min(part_bytes, left))
-            left -= len(part)
-            of_head = min(len(head), len(part))
-            part[:of_head], head = head[:of_head], head[of_head:]
-            with memoryview(part) as whole, whole[of_head:] as room:
-                stream.fill(room)
-            yield part

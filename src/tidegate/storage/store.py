@@ -95,6 +95,14 @@ class WithDirectories(Protocol):
     def remove_empty(self, path: str) -> None: ...
 
 
+@runtime_checkable
+class WithLargeFiles(Protocol):
+    """A store that cannot put a large file at once, and needs a copy under a condition to create it."""
+
+    def copies_if_absent(self, path: str) -> bool:
+        """Whether a copy keeps the condition that the object must not exist. `path` is tried on, and deleted."""
+
+
 StoreOpener = Callable[[str, Access], Store]
 
 

@@ -22,12 +22,13 @@ from tidegate.driver.inspection import EMPTY, OURS, SET_BACK, STRANGER, Inspecti
 from tidegate.driver.startup import NOT_KEPT, REACH, USE_ANOTHER
 from tidegate.errors import StoreUnavailable, TidegateError
 from tidegate.events import shown_time
+from tidegate.executor.crew import BYTES_IN_FLIGHT, one_put_bytes
 from tidegate.executor.directory import RESERVE_BYTES, is_in_use, memory_tier_bytes
 from tidegate.format.layout import (
     METADATA,
     RESERVED_PREFIX,
 )
-from tidegate.storage.store import Store, WithDirectories
+from tidegate.storage.store import Store, WithDirectories, WithLargeFiles
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _SKEW_WARNING_S, _SKEW_PROBLEM_S = 5.0, 60.0
@@ -112,6 +113,7 @@ class _Probe:
     def __init__(self, settings: Settings, store: Store, clock: Clock, seen: _Seen, may_prepare: bool) -> None:
         self._store, self._clock, self._seen = store, clock, seen
         self._path = f"{_FOLDER}/{uuid.uuid4().hex}"
+        self._one_put_bytes = one_put_bytes(settings.file_size_bytes)
         self._may_prepare = may_prepare and settings.scheme == "file"
 
     def lines(self) -> Iterator[Line]:
@@ -122,6 +124,7 @@ class _Probe:
                 yield _attempt("get", "allow to read objects under the prefix", self._get)
                 yield _attempt("create-only", USE_ANOTHER, self._create_again)
                 yield _attempt("swap", USE_ANOTHER, self._swap)
+                yield from self._large_files()
                 yield _attempt("clock", "see that its objects may be read", self._skew)
         finally:
             removed = _attempt("delete", "allow to delete objects under the prefix", self._delete)
@@ -176,6 +179,21 @@ class _Probe:
                 USE_ANOTHER,
             )
         return Line("swap", OK, "a conditional put replaces an object only if it has not changed since it was read")
+
+    def _large_files(self) -> Iterator[Line]:
+        if isinstance(self._store, WithLargeFiles):
+            store = self._store
+            yield _attempt("large files", "see that objects may be copied", lambda: self._copy(store))
+
+    def _copy(self, store: WithLargeFiles) -> Line:
+        """A file that is too large for one put is created by a copy under a condition."""
+        size = _about(self._one_put_bytes)
+        if store.copies_if_absent(f"{self._path}-copy"):
+            sentence = f"files over {size} are created once only, too: uploaded aside, then copied if absent"
+            return Line("large files", OK, sentence)
+        sentence = f"files over {size} are uploaded without a condition: only the journal keeps two writers apart"
+        remedy = f"keep file-size under {_about(BYTES_IN_FLIGHT)} and transactions small, or see docs/storage.md"
+        return Line("large files", WARNING, sentence, remedy)
 
     def _skew(self) -> Line:
         first, last = self._between
