@@ -103,8 +103,8 @@ class Handler(BaseHTTPRequestHandler):
         if source and "careless" in sys.argv:
             wanted = None
         with self.bucket.lock:
-            found = self.bucket.objects.get(name, (0, b"", 0.0))[0]
-            if wanted is not None and int(wanted) != found:
+            there = self.bucket.objects.get(name, (0, b"", 0.0))[0]
+            if wanted is not None and int(wanted) != there:
                 self._fail(412, "PreconditionFailed")
                 return
             self.bucket.generation += 1
