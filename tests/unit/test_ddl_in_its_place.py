@@ -231,8 +231,9 @@ def test_a_chunk_around_a_marker_never_gets_into_a_queue() -> None:
         "kind": "rows", "table_id": 1, "span": 0, "logical_table_id": 1, "schema_id": SHOP, "schema_name": "shop",
         "table_name": "t1", "version": 1, "layout": 7, "first_ts": START_TS + 1, "first_seq": 1,
         "last_ts": START_TS + 9, "last_seq": 2, "rows": 2, "tier": 1, "segment": "s", "offset": 0, "length": 10,
+        "checksum": 0,
     }  # fmt: skip
     batch = read_batch(pa.Table.from_pylist([row], schema=ITEMS), ledger.queues)
     ledger.queues.note_databases(batch.dispatcher, batch.databases())
-    with pytest.raises(BadEvents, match=r"table shop.t1: changes from .* stand in one chunk although a DDL"):
+    with pytest.raises(BadEvents, match=r"table shop.t1: changes from .* are in one chunk although a DDL"):
         refuse_divided(batch, ledger.blocking.markers)

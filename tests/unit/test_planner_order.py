@@ -34,7 +34,7 @@ def accept(to: Ledger, batch: int, sizes: dict[int, int], now: float) -> None:
             "kind": "rows", "table_id": table, "span": 0, "logical_table_id": table, "schema_name": "shop",
             "table_name": f"t{table}", "version": 1, "layout": 7, "first_ts": batch, "first_seq": table,
             "last_ts": batch, "last_seq": table, "rows": 1, "tier": 1, "segment": f"{batch}-{table}", "offset": 0,
-            "length": size,
+            "length": size, "checksum": 0,
         }
         for table, size in sizes.items()
     ]  # fmt: skip

@@ -125,7 +125,7 @@ def _open(path: Path) -> int | None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         return os.open(path / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-    except FileNotFoundError:
+    except (FileNotFoundError, FileExistsError):  # mkdir reports the second if the directory goes while it looks
         return None
     except OSError as exc:
         raise SpoolError(
