@@ -33,6 +33,7 @@ class Encoded(NamedTuple):
     layout: int
     owner: Ints  # the dispatcher of each row of `events`
     seq: Ints
+    moved: NDArray[np.bool_] | None  # which rows are inserts of split updates; None for none
     order: Ints  # in which the rows were encoded
     ends: Ints  # where each row begins in the text, in that order, and where the last one ends
 
@@ -66,9 +67,20 @@ def items_of(encoded: Encoded, at: Appended, job: IngestJob) -> pa.RecordBatch:
         "tier": pa.repeat(pa.scalar(at.tier, pa.int32()), count),
         "offset": pa.array(ends[first] + at.offset),
         "length": pa.array(ends[last + 1] - ends[first]),
+        "moved": pa.array(_moved_bits(encoded, ts, first, last), pa.int32()),
     }
     nothing = {field.name: pa.nulls(count, field.type) for field in ITEMS if field.name not in columns}
     return pa.RecordBatch.from_pydict(columns | nothing, schema=ITEMS)
+
+
+def _moved_bits(encoded: Encoded, ts: Ints, first: Ints, last: Ints) -> Ints:
+    """1 if the transaction of a chunk's first row has a moved insert in the chunk, 2 if that of its last row has."""
+    bits = np.zeros(len(first), np.int64)
+    if encoded.moved is not None:
+        moved = np.flatnonzero(encoded.moved[encoded.order])
+        chunk = np.searchsorted(first, moved, side="right") - 1
+        np.bitwise_or.at(bits, chunk, (ts[moved] == ts[first[chunk]]) + 2 * (ts[moved] == ts[last[chunk]]))
+    return bits
 
 
 def _sides(version: Ints, ts: Ints, cuts: tuple[int, ...]) -> Ints:

@@ -46,6 +46,7 @@ ITEMS = pa.schema(
         ("segment", pa.string()),
         ("offset", pa.int64()),
         ("length", pa.int64()),
+        ("moved", pa.int32()),  # whether the first and the last transaction have inserts of split updates
         ("text", pa.string()),  # a layout's or DDL's JSON, or the sentence of an error
     ]
 )
