@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -26,6 +27,7 @@ from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
 from tidegate.control.spool import ITEM_BYTES
+from tidegate.errors import BadEvents
 from tidegate.executor.rows import ITEMS
 
 LIMITS = Limits(flush_interval_s=5.0, round_tables=3, spool_max_bytes=20_000)
@@ -204,6 +206,24 @@ class LedgerMachine(RuleBasedStateMachine):
     def a_round_lands(self) -> None:
         round_ = self.under_way[min(self.under_way)]
         self._answer(round_, Counter(round_.lane.tolist()))
+
+    @precondition(lambda self: not self.ledger.planner.closing and self.ledger.spool.may_wake())
+    @precondition(lambda self: self.model.resolved < self.ts)
+    @rule(table=st.sampled_from(TABLES), length=SIZES)
+    def a_transaction_goes_on_in_the_next_batch(self, table: int, length: int) -> None:
+        """It may, unless one of its parts has the insert of a split update."""
+        accepted = self.model.accepted[table]
+        if not accepted or accepted[-1].ts != self.ts:
+            return
+        self.batch += 1
+        item = self._item(table, length, 0)
+        before = [part.key[1] for part in accepted if part.ts == self.ts and part.batch == accepted[-1].batch]
+        if _has_moved_insert(before[-1]) or _has_moved_insert(item.key[1]):
+            rows = pa.Table.from_pylist([_row(item, self.batch, Counter())], schema=ITEMS)
+            with pytest.raises(BadEvents, match="came in two micro-batches"):
+                self.ledger.accept(self.batch, rows, self.now, f"end-{self.batch}", 0)
+        else:
+            self._accept([item], [item], 0, 0)
 
     @precondition(lambda self: not self.ledger.planner.closing)
     @rule(times=st.integers(1, 8), small=st.integers(1, 300), hangs=st.booleans())
@@ -448,6 +468,11 @@ def _rows(seq: int) -> int:
     return seq % 3 + 1
 
 
+def _has_moved_insert(seq: int) -> bool:
+    """Whether an item has the insert of a split update."""
+    return seq % 4 == 0
+
+
 def _row(item: Item, batch: int, ends: Counter[str]) -> dict[str, object]:
     """The item as ingest reports it, appended to its segment; one sent again comes in a segment of this batch."""
     segment = item.segment if item.batch == batch else f"{batch}-again"
@@ -457,7 +482,7 @@ def _row(item: Item, batch: int, ends: Counter[str]) -> dict[str, object]:
         "kind": "rows", "table_id": table, "span": 0, "logical_table_id": logical, "schema_name": "shop",
         "table_name": f"t{logical}", "version": item.version, "layout": 7, "first_ts": item.ts, "first_seq": seq,
         "last_ts": item.ts, "last_seq": seq, "rows": _rows(seq), "tier": 1, "segment": segment, "offset": offset,
-        "length": item.length, "checksum": 0,
+        "length": item.length, "checksum": 0, "moved": 3 * _has_moved_insert(seq),
     }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ class Dispatchers(Columns):
         "head": np.int64, "tail": np.int64, "queued_bytes": np.int64, "oldest_at": np.float64, "spool_bytes": np.int64,
         "schema_id": np.int64, "in_flight": np.int32, "frozen_ts": np.int64, "landed_files": np.int32,
         "landed_bytes": np.int64, "planned_ts": np.int64, "used_at": np.float64, "on_wheel": np.bool_,
+        "last_part": np.int8,
     }  # fmt: skip
     table_id: Ints
     span: Ints
@@ -43,3 +44,4 @@ class Dispatchers(Columns):
     planned_ts: Ints  # of the last change that was put into a file in this run, 0 while none was
     used_at: NDArray[np.float64]  # when it last got a change or a DDL
     on_wheel: NDArray[np.bool_]  # `idle.py` will visit it
+    last_part: NDArray[np.int8]  # what was accepted last in this run, see `whole_transactions.py`

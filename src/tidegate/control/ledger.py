@@ -30,6 +30,7 @@ from tidegate.control.planner import Planner
 from tidegate.control.records import Exported, FloorColumns, Saved, export, floor, restore
 from tidegate.control.rounds import Round
 from tidegate.control.versions import NOWHERE, Found, redirect, rename
+from tidegate.control.whole_transactions import note_last, refuse_cut
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class Ledger:
         """
         sent = read_batch(items, self.queues)
         fresh = admit(sent, self.queues.dispatchers, self.progress.resolved_ts)
+        refuse_cut(fresh, self.queues, self.spans)
         kept = fresh.keep(fresh.length > 0)
         self.queues.note_databases(kept.dispatcher[kept.starts], kept.databases())
         new = admit_ddls(ddls, self.blocking, self.queues, self.progress)
@@ -126,6 +128,7 @@ class Ledger:
         refuse_divided(kept, self.blocking.markers)
         rename(kept, self.queues)
         stored = self.accounts.store(batch, kept, now)
+        note_last(kept, self.queues.dispatchers)
         self.planner.due.activated(stored.filled, now)
         self._touch(kept, blocks, now)
         self.progress.accepted(batch, len(kept) + len(blocks), end, resolved_ts)

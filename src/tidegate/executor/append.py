@@ -55,7 +55,7 @@ class Appender:
         ends = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
         data = memoryview(text.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
         self._refuse_too_much(len(data))
-        encoded = Encoded(rows.events, kind.fingerprint, owner, seq, order, ends - ends[0])
+        encoded = Encoded(rows.events, kind.fingerprint, owner, seq, rows.moved, order, ends - ends[0])
         items = items_of(encoded, data, self.writer.append(data), self.job)
         self._refuse_names(items.column("schema_name"), items.column("table_name"))
         self.items.append(items)

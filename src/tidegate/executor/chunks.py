@@ -35,6 +35,7 @@ class Encoded(NamedTuple):
     layout: int
     owner: Ints  # the dispatcher of each row of `events`
     seq: Ints
+    moved: NDArray[np.bool_] | None  # which rows are inserts of split updates; None for none
     order: Ints  # in which the rows were encoded
     ends: Ints  # where each row begins in the text, in that order, and where the last one ends
 
@@ -69,6 +70,7 @@ def items_of(encoded: Encoded, text: memoryview, at: Appended, job: IngestJob) -
         "offset": pa.array(ends[first] + at.offset),
         "length": pa.array(ends[last + 1] - ends[first]),
         "checksum": _checksums(text, ends[np.append(first, len(order))]),
+        "moved": pa.array(_moved_bits(encoded, ts, first, last), pa.int32()),
     }
     nothing = {field.name: pa.nulls(count, field.type) for field in ITEMS if field.name not in columns}
     return pa.RecordBatch.from_pydict(columns | nothing, schema=ITEMS)
@@ -78,6 +80,16 @@ def _checksums(text: memoryview, bounds: Ints) -> pa.Array:
     """By chunk. One call for each, because it costs less than a hundredth of encoding the same bytes."""
     at = bounds.tolist()
     return pa.array([checksum(text[low:high]) for low, high in pairwise(at)], pa.int64())
+
+
+def _moved_bits(encoded: Encoded, ts: Ints, first: Ints, last: Ints) -> Ints:
+    """1 if the transaction of a chunk's first row has a moved insert in the chunk, 2 if that of its last row has."""
+    bits = np.zeros(len(first), np.int64)
+    if encoded.moved is not None:
+        moved = np.flatnonzero(encoded.moved[encoded.order])
+        chunk = np.searchsorted(first, moved, side="right") - 1
+        np.bitwise_or.at(bits, chunk, (ts[moved] == ts[first[chunk]]) + 2 * (ts[moved] == ts[last[chunk]]))
+    return bits
 
 
 def _sides(version: Ints, ts: Ints, cuts: tuple[int, ...]) -> Ints:

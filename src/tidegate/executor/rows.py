@@ -47,6 +47,7 @@ ITEMS = pa.schema(
         ("offset", pa.int64()),
         ("length", pa.int64()),
         ("checksum", pa.int64()),  # of its bytes
+        ("moved", pa.int32()),  # whether the first and the last transaction have inserts of split updates
         ("text", pa.string()),  # a layout's or DDL's JSON, or the sentence of an error
     ]
 )

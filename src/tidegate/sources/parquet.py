@@ -1,7 +1,7 @@
 """`parquet:DIR`: change events from Parquet files of the EVENTS schema, replayed in order.
 
 Files are read in name order, and their row groups in order. The offset `{"at": 7}` is the number of row groups that
-were read. Row groups should end at the end of a transaction, so that no transaction is split between micro-batches. A
+were read. Micro-batches and splits end where no transaction goes on (`row_groups`), so row groups may end anywhere. A
 split is a sequence of row groups. It begins with all layouts of the files up to its end, so a start in the middle has
 them too. The end counts as resolved: the last split has a resolved row with the greatest commit-ts of all files. Tables
 are not separate here, so no table can be held.
@@ -23,7 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.errors import BadEvents, BadSetting
-from tidegate.events import EVENTS, LAYOUT
+from tidegate.events import EVENTS, LAYOUT, ROW_KINDS
+from tidegate.format.rules.changes import key_changes
+from tidegate.format.tables import Layout
+from tidegate.sources.row_groups import RowGroups
 from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
 
 _LINE_BYTES = 30  # operation, names and separators of one encoded line
@@ -65,7 +68,7 @@ class ParquetSource:
         if at == len(self._groups):
             return start
         fitting = int(np.searchsorted(self._ends, self._bytes_before(at) + limit_bytes, side="right"))
-        return {"at": max(at + 1, fitting)}
+        return {"at": self._whole.end(at, max(at + 1, fitting))}
 
     def splits(self, start: Offset, end: Offset, parallelism: int) -> list[Split]:
         first, last = self._at(start), self._at(end)
@@ -111,8 +114,10 @@ class ParquetSource:
         """Divides the row groups into sequences of about equal bytes."""
         before = self._bytes_before(first)
         goals = before + (self._bytes_before(last) - before) * np.arange(1, pieces) / pieces
-        cuts = np.searchsorted(self._ends[first:last], goals, side="left") + first + 1
-        return sorted({first, last, *(int(cut) for cut in cuts if cut < last)})
+        wanted = np.searchsorted(self._ends[first:last], goals, side="left") + first + 1
+        whole = np.append(self._whole.ends(first, last - 1), last)
+        cuts = whole[np.searchsorted(whole, np.minimum(wanted, last))]
+        return sorted({first, last, *cuts.tolist()})
 
     @cached_property
     def _files(self) -> list[str]:
@@ -132,6 +137,42 @@ class ParquetSource:
         return groups
 
     @cached_property
+    def _whole(self) -> RowGroups:
+        bounds = np.array([self._group_bounds(group.file, group.number) for group in self._groups], np.int64)
+        return RowGroups(bounds[:, 0], bounds[:, 1], self._places, self._key_updates)
+
+    def _places(self, at: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Table id and commit-ts of the row changes of a row group."""
+        rows = self._changes(at, ["table_id", "commit_ts"])
+        return rows["table_id"].to_numpy(), rows["commit_ts"].to_numpy()
+
+    def _key_updates(self, at: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The same of the updates that change a key. Reads the whole row group."""
+        rows = self._changes(at, [*EVENTS.names]).cast(EVENTS).combine_chunks()
+        found = []
+        for fingerprint, text in self._all_layouts(at + 1).items():
+            for batch in rows.filter(pc.equal(rows["layout"], fingerprint)).to_batches():
+                changed = key_changes(batch, Layout.from_json(text))
+                if changed is not None:
+                    found.append(batch.filter(pa.array(changed)))
+        updates = pa.Table.from_batches(found, EVENTS)
+        return updates["table_id"].to_numpy(), updates["commit_ts"].to_numpy()
+
+    def _changes(self, at: int, names: list[str]) -> pa.Table:
+        """These columns of the row changes of a row group that name their table."""
+        group = self._groups[at]
+        rows = self._columns(group.file, group.number, list(dict.fromkeys([*names, "kind", "table_id"])))
+        is_change = pc.is_in(rows["kind"], value_set=pa.array(ROW_KINDS))
+        return rows.filter(pc.and_(is_change, rows["table_id"].is_valid())).select(names)
+
+    def _all_layouts(self, last: int) -> dict[int, str]:
+        """The layouts of the row groups before `last`."""
+        found: dict[int, str] = {}
+        for file, number in self._layout_groups(last):
+            found.update(self._layouts(file, number))
+        return found
+
+    @cached_property
     def _ends(self) -> npt.NDArray[np.int64]:
         return np.cumsum([group.size_bytes for group in self._groups], dtype=np.int64)
 
@@ -140,7 +181,7 @@ class ParquetSource:
 
     @cached_property
     def _greatest_ts(self) -> int:
-        return max(self._group_ts(group.file, group.number) for group in self._groups)
+        return int(self._whole.high_ts.max())
 
     def _layout_groups(self, last: int) -> list[list[Any]]:
         """The row groups before `last` that contain a layout for the first time."""
@@ -181,12 +222,13 @@ class ParquetSource:
             )
         return self._known_layouts[file, number]
 
-    def _group_ts(self, file: str, number: int) -> int:
-        """The greatest commit-ts, from the statistics of the file or, if it has none, from the rows."""
+    def _group_bounds(self, file: str, number: int) -> tuple[int, int]:
+        """The least and greatest commit-ts, from the statistics of the file or, if it has none, from the rows."""
         statistics = _column(self._footer(file).row_group(number), "commit_ts").statistics
         if statistics is not None and statistics.has_min_max:
-            return int(statistics.max)
-        return int(pc.max(self._columns(file, number, ["commit_ts"]).column("commit_ts")).as_py() or 0)
+            return int(statistics.min), int(statistics.max)
+        found = pc.min_max(self._columns(file, number, ["commit_ts"]).column("commit_ts")).as_py()
+        return found["min"] or 0, found["max"] or 0
 
 
 def write_events(directory: str | Path, batches: Iterable[pa.RecordBatch], rows_per_file: int) -> list[Path]:
