@@ -139,7 +139,7 @@ class Summary:
                 f"  files       {f['files']:,}; size against file-size ({show_size(f['file_size_bytes'])}): {sizes}",
                 f"  flushed by  {reasons}",
                 f"  checkpoint  {f['checkpoint_ts']} ({physical_time(f['checkpoint_ts']):%Y-%m-%d %H:%M:%S} UTC)",
-                *([f"  note        {f['only_repeats']}"] if f["only_repeats"] else []),
+                *([f"  note        {f['only_repeats']}"] if f.get("only_repeats") else []),
                 "",
                 "next:",
                 f'  {program} verify --source "{source}" --sink "{sink}"',

@@ -9,7 +9,7 @@ table at the beginning of the workload.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import chain
 from threading import Lock
@@ -29,9 +29,10 @@ class States:
     version: Ints
     renamed: Ints
     shape: Ints
+    emptied: Ints  # the boundary at which the table was truncated or created again; 0 for none
 
     def part(self, chosen: slice) -> States:
-        return States(*(column[chosen] for column in (self.table, self.id, self.version, self.renamed, self.shape)))
+        return States(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 class DdlHistory:
@@ -105,16 +106,15 @@ class DdlHistory:
         """The content of these states. `version` is the version of a table that no DDL has changed yet."""
         if not self._count:
             zero = np.zeros_like(table)
-            return States(table, table + FIRST_TABLE_ID, zero + version, zero, zero)
+            return States(table, table + FIRST_TABLE_ID, zero + version, zero, zero, zero)
         known = state >= 0
 
         def column(name: str, otherwise: int | Ints) -> Ints:
             values: Ints = np.where(known, self._column(name)[state], otherwise)
             return values
 
-        return States(
-            table, column("id", table + FIRST_TABLE_ID), column("ts", version), column("renamed", 0), column("shape", 0)
-        )
+        ids, versions = column("id", table + FIRST_TABLE_ID), column("ts", version)
+        return States(table, ids, versions, *(column(name, 0) for name in ("renamed", "shape", "emptied")))
 
     def _column(self, name: str) -> Ints:
         return self._columns[Record._fields.index(name), : self._count]

@@ -56,7 +56,8 @@ class Record(NamedTuple):
     """One DDL. `table` is the table that it changes, or -1; `id`, `renamed` and `shape` are the state after it.
 
     `before` is the record of the table's previous state. `about` depends on `op`: for a drop it is the record that
-    created the object; for a view, the table it reads; for the database, how often it was altered.
+    created the object; for a view, the table it reads; for the database, how often it was altered. `emptied` is the
+    last boundary at which the table was truncated or created again; 0 if it was not.
     """
 
     boundary: int
@@ -68,6 +69,7 @@ class Record(NamedTuple):
     renamed: int = 0
     shape: int = 0
     about: int = -1
+    emptied: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class _State(NamedTuple):
     id: int
     renamed: int
     shape: int
+    emptied: int = 0
 
 
 @dataclass
@@ -175,9 +178,8 @@ class Player:
 
     def _write(self, op: Op, *, table: int = -1, before: int = -1, about: int = -1, after: _State | None = None) -> int:
         state = after or _State(-1, 0, 0, 0)
-        self.fresh.append(
-            Record(self.boundary, self.next_ts, op, table, before, state.id, state.renamed, state.shape, about)
-        )
+        of_state = (state.id, state.renamed, state.shape, about, state.emptied)
+        self.fresh.append(Record(self.boundary, self.next_ts, op, table, before, *of_state))
         self.next_ts += 1
         self.count += 1
         return self.count - 1
@@ -207,12 +209,12 @@ class Player:
 
     def truncate(self, chance: int) -> None:
         table, before = self._take(chance)
-        self.change(Op.TRUNCATE, table, before, id=self.new_id)
+        self.change(Op.TRUNCATE, table, before, id=self.new_id, emptied=self.boundary)
 
     def drop_create(self, chance: int) -> None:
         table, before = self._take(chance)
         gone = self.change(Op.DROP, table, before)
-        self.change(Op.CREATE, table, gone, id=self.new_id, shape=0)
+        self.change(Op.CREATE, table, gone, id=self.new_id, shape=0, emptied=self.boundary)
 
     def create_side(self, create: Op, drop: Op) -> None:
         made = self.side[create.name]

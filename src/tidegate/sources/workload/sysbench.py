@@ -10,7 +10,8 @@ comes the run: kinds repeat in one short cycle with the proportions of the mix. 
 * deletes take ids in the order of their creation and never an id that is updated. If there are more deletes than
   inserts, the prepared ids run out; then they are deleted again, with values of another version.
 
-With both updates and deletes the lower half of the prepared ids is updated, the rest deleted.
+With both updates and deletes the lower half of the prepared ids is updated, the rest deleted. What changes after a
+table was truncated or dropped is in `lives`.
 """
 
 from __future__ import annotations
@@ -72,12 +73,15 @@ class History:
     mix: tuple[int, int, int]
 
     def changes(self, position: Ints) -> Changes:
-        turn, place = np.divmod(position - self.prepared, len(self._cycle[0]))
-        kinds, before, counts = self._cycle
+        return self.placed(*self.ordinals(position))
+
+    def ordinals(self, position: Ints) -> tuple[Codes, Ints]:
+        """The kind of each change, and how many of its kind come before it in the run; below 0 for `prepare`."""
+        turn, place = np.divmod(position - self.prepared, len(self.cycle[0]))
+        kinds, before, counts = self.cycle
         kind, ordinal = kinds[place], turn * counts[place] + before[place]
         prepare = position < self.prepared
-        kind, ordinal = np.where(prepare, np.int8(INSERTED), kind), np.where(prepare, position - self.rows, ordinal)
-        return self._placed(kind, ordinal)
+        return np.where(prepare, np.int8(INSERTED), kind), np.where(prepare, position - self.rows, ordinal)
 
     @cached_property
     def updatable(self) -> int:
@@ -87,7 +91,7 @@ class History:
         return max(1, self.rows // 2) if self.mix[DELETED] else self.rows
 
     @cached_property
-    def _cycle(self) -> tuple[Codes, Ints, Ints]:
+    def cycle(self) -> tuple[Codes, Ints, Ints]:
         """For each place of the cycle: its kind, how many of that kind come before it, how many the cycle has."""
         part = gcd(*self.mix)
         counts = [count // part for count in self.mix]
@@ -101,7 +105,7 @@ class History:
             seen[kind] += 1
         return np.array(kinds, np.int8), np.array(before, np.int64), np.array([counts[k] for k in kinds], np.int64)
 
-    def _placed(self, kind: Codes, ordinal: Ints) -> Changes:
+    def placed(self, kind: Codes, ordinal: Ints) -> Changes:
         ids, version = np.empty_like(ordinal), np.zeros_like(ordinal)
         for code in np.flatnonzero(np.bincount(kind, minlength=3)):
             chosen = kind == code
@@ -115,7 +119,7 @@ class History:
 
     def _updated(self, ordinal: Ints) -> tuple[Ints, Ints]:
         turn, place = np.divmod(ordinal, self.updatable)
-        return (place * self._stride + turn) % self.updatable + 1, turn + 1
+        return (place * self.stride + turn) % self.updatable + 1, turn + 1
 
     def _deleted(self, ordinal: Ints) -> tuple[Ints, Ints]:
         if self.mix[DELETED] <= self.mix[INSERTED]:
@@ -124,7 +128,7 @@ class History:
         return self.updatable + 1 + place, turn
 
     @cached_property
-    def _stride(self) -> int:
+    def stride(self) -> int:
         """Coprime to the number of updatable ids, so that steps of this size visit each id once per pass."""
         stride = max(1, int(self.updatable * 0.618))
         while gcd(stride, self.updatable) != 1:

@@ -31,10 +31,20 @@ from tidegate.sources.workload.admission import Admission
 from tidegate.sources.workload.ddl_events import DdlEvents, added_columns, state_columns, used_layouts
 from tidegate.sources.workload.ddl_history import DdlHistory, States, ddl_history
 from tidegate.sources.workload.ddl_play import Plan, room
+from tidegate.sources.workload.lives import FIRST_LIFE, Lives
 from tidegate.sources.workload.neighbour import Neighbour
 from tidegate.sources.workload.params import Workload, parse_workload
 from tidegate.sources.workload.steps import ENDLESS, Cursor, Steps, cut_rows, cut_tables, start_ts
-from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, History, Ints, Texts, change_rows, first_state
+from tidegate.sources.workload.sysbench import (
+    FIRST_TABLE_ID,
+    LAYOUT,
+    Changes,
+    History,
+    Ints,
+    Texts,
+    change_rows,
+    first_state,
+)
 
 __all__ = ["Workload", "WorkloadSource", "parse_workload"]
 
@@ -62,6 +72,7 @@ class WorkloadSource:
         self._rate_from: tuple[float, int] | None = None
         self._neighbour_from: tuple[float, int] | None = None
         self._history = History(workload.rows, workload.rows if workload.prepare else 0, workload.mix)
+        self._lives = Lives(self._history)
         self._texts = Texts(workload.rows, workload.seed)
         self._layout = LAYOUT.fingerprint
 
@@ -284,11 +295,16 @@ class WorkloadSource:
         run = np.repeat(np.arange(len(tables)), counts)
         position = np.arange(len(run)) + (first - (np.cumsum(counts) - counts))[run]
         table = tables[run]
-        changes = self._history.changes(position)
+        changes = self._history.changes(position) if states is None else self._in_life(position, tables, run, states)
         images = self._texts.images(table, changes, None if states is None else added_columns(states, run))
         commit_ts = self._steps.commit_ts(table, position)
         state = first_state(tables, run, self._version, self._layout) if states is None else state_columns(states, run)
         return change_rows(changes, position, (start_ts(commit_ts), commit_ts), images, state)
+
+    def _in_life(self, position: Ints, tables: Ints, run: Ints, states: States) -> Changes:
+        """The changes of tables that DDLs may have emptied: their lives begin at the rows handed out until then."""
+        base = np.where(states.emptied > 0, self._steps.handed(states.emptied, tables), FIRST_LIFE)
+        return self._lives.changes(position, base[run])
 
 
 def _handed_beside(offset: Offset) -> int:

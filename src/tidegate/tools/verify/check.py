@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,7 @@ from tidegate.tools.verify.explain import (
     shown,
     within,
 )
+from tidegate.tools.verify.key_order import in_one_order
 from tidegate.tools.verify.runs import STAMP_MS, Head, Run, Runs, Table
 from tidegate.tools.verify.schemas import SchemaFiles
 
@@ -50,7 +52,13 @@ def _without_stamps(piece: bytes) -> bytes:
     return _STAMPED.sub(rb"\g<1>%d\g<2>" % STAMP_MS, piece)
 
 
-_CLEAN: dict[type, Callable[[bytes], bytes]] = {CsvOptions: lambda piece: piece, CanalOptions: _without_stamps}
+def _as_it_is(piece: bytes) -> bytes:
+    return piece
+
+
+_CLEAN: dict[type, Callable[[bytes], bytes]] = {CsvOptions: _as_it_is, CanalOptions: _without_stamps}
+# How both sides are compared once more where their bytes differ: canal-json's types may have any order.
+_ORDER: dict[type, Callable[[bytes], bytes]] = {CsvOptions: _as_it_is, CanalOptions: in_one_order}
 
 
 class Check:
@@ -71,6 +79,7 @@ class Check:
         self._runs = Runs(settings, self._rules, self._layouts, self._meet)
         self._left = len(self._tables)  # tables with files not yet compared
         self._bytes, self._total_bytes, self._resolved_ts = 0, standing.bytes, 0
+        self._in_order = _ORDER[type(settings.encoding)]
         self._said = time.monotonic()
 
     def _files(self, lanes: Sequence[Lane]) -> TableFiles:
@@ -82,7 +91,9 @@ class Check:
             try:
                 self._compare(run)
             except Difference as difference:
-                raise VerifyError(explain(difference, runs, self._total_bytes, self._settings.encoding)) from None
+                ordered = Difference(self._ordered(difference.run), difference.row)
+                rest = (self._ordered(later) for later in runs)
+                raise VerifyError(explain(ordered, rest, self._total_bytes, self._settings.encoding)) from None
             except VerifyError:
                 for _ in within(runs):
                     pass
@@ -221,7 +232,7 @@ class Check:
             return self._schemas.is_ddl(table.key[:2], version)
 
         explain_end = explain_early_end if files.version > run.directory else explain_late_end
-        raise VerifyError(explain_end(run, row, is_ddl, encoding))
+        raise VerifyError(explain_end(self._ordered(run), row, is_ddl, encoding))
 
     def _enter_file(self, run: Run) -> None:
         """A new file must have a schema file, and begin with the header if there is one."""
@@ -240,10 +251,18 @@ class Check:
         found, wanted = pa.py_buffer(files.look(length)), run.data.slice(start, length)
         if found.equals(wanted):
             return
+        found, wanted = (pa.py_buffer(self._in_order(side.to_pybytes())) for side in (found, wanted))
+        if found.equals(wanted):
+            return
         at = start + int(np.argmax(np.frombuffer(found, np.uint8) != np.frombuffer(wanted, np.uint8)))
         row = int(np.searchsorted(run.ends, at, side="right")) - 1
         files.move(int(run.ends[row]) - start)  # rows begin and end within a file, so this one began in it
         raise Difference(run, row)
+
+    def _ordered(self, run: Run) -> Run:
+        """The run and the files of its table as they are told apart, to explain a difference."""
+        run.table.files.clean_also(self._in_order)
+        return replace(run, data=pa.py_buffer(self._in_order(run.data.to_pybytes())))
 
     def _check_covered(self, table: Table, ts: int) -> None:
         if ts <= self._checkpoint_ts:
