@@ -25,7 +25,15 @@ from tidegate.format.ddl.scope import Table
 from tidegate.format.tables import Column, Layout
 from tidegate.sources.workload.ddl_history import DdlHistory, States
 from tidegate.sources.workload.ddl_play import ADDED_COLUMNS, COLUMN_TYPES, Op, Plan, Record
-from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME, Ints, table_names
+from tidegate.sources.workload.sysbench import (
+    FIRST_TABLE_ID,
+    LAYOUT,
+    SCHEMA_ID,
+    SCHEMA_NAME,
+    Ints,
+    name_numbers,
+    table_names,
+)
 
 # Values of added columns are numbers below 10^9, because they have the same text in all of these types.
 _ADDED = (("int", None, "INT"), ("bigint", None, "BIGINT"), ("varchar", 64, "VARCHAR(64)"))
@@ -59,14 +67,15 @@ def _texts(layouts: Iterable[Layout]) -> dict[int, str]:
     return {layout.fingerprint: layout.to_json() for layout in layouts}
 
 
-def state_columns(states: States, run: Ints) -> dict[str, pa.Array]:
+def state_columns(states: States, run: Ints, shards: int) -> dict[str, pa.Array]:
     """The event columns that say which table a row belongs to. `run` is the index of each row's state."""
     shapes, at = np.unique(states.shape, return_inverse=True)
     layouts = np.array([shape_layout(shape).fingerprint for shape in shapes.tolist()], np.int64)
     table_id = pa.array(states.id[run])
+    names = table_names(name_numbers(states.table, shards))
     suffix = pa.array(["", _RENAMED]).take(pa.array(states.renamed))
     return {
-        "table_name": pc.binary_join_element_wise(table_names(states.table + 1), suffix, "").take(pa.array(run)),
+        "table_name": pc.binary_join_element_wise(names, suffix, "").take(pa.array(run)),
         "table_id": table_id,
         "logical_table_id": table_id,
         "table_version": pa.array(states.version[run]),
@@ -147,7 +156,8 @@ class DdlEvents:
         if state >= 0:
             record = self._history.record(state)
             table_id, renamed, shape = record.id, record.renamed, record.shape
-        name = f"sbtest{table + 1}{_RENAMED if renamed else ''}"
+        number = 1 if table < self._plan.shards else table + 1
+        name = f"sbtest{number}{_RENAMED if renamed else ''}"
         return Table(SCHEMA_ID, SCHEMA_NAME, name, table_id, shape_layout(shape))
 
 

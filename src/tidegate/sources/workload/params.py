@@ -31,11 +31,14 @@ class Workload:
     epoch: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     ddl: tuple[Schedule, ...] = ()
     neighbour: Habits | None = None
+    shards: int = 1
 
     @property
     def row_bytes(self) -> int:
         """About one encoded line: `"U","sbtest1","sbtest",` then id, k, c and pad."""
-        return len(f'"U","sbtest{self.tables}","{SCHEMA_NAME}",{self.rows},{self.rows},"",""\r\n') + 119 + 59
+        return (
+            len(f'"U","sbtest{self.tables}","{SCHEMA_NAME}",{self.rows * self.shards},{self.rows},"",""\r\n') + 119 + 59
+        )
 
 
 def parse_workload(query: str) -> Workload:
@@ -46,6 +49,8 @@ def parse_workload(query: str) -> Workload:
         raise BadSetting("workload://sysbench: a mix of updates and deletes needs rows=2 or more")
     if workload.neighbour is not None and (not workload.rate or workload.events is not None or workload.ddl):
         raise BadSetting("workload://sysbench: neighbour needs a rate, and goes neither with events nor with ddl")
+    if workload.shards > workload.tables - bool(workload.ddl and workload.shards > 1):
+        raise BadSetting("workload://sysbench: shards are some of the tables, with ddl not all of them")
     return workload
 
 
@@ -110,4 +115,5 @@ _READERS: dict[str, Callable[[str], object]] = {
     "epoch": _read_epoch,
     "ddl": read_schedules,
     "neighbour": read_habits,
+    "shards": _whole(1, 10_000),
 }

@@ -142,6 +142,7 @@ class Texts:
 
     rows: int
     seed: int
+    shards: int = 1
 
     def images(self, table: Ints, changes: Changes, added: Ints | None = None) -> tuple[pa.ListArray, pa.ListArray]:
         """The `after` and `before` columns: null where a delete has no after and an insert no before.
@@ -149,11 +150,17 @@ class Texts:
         `added` is the number of added columns of each row; None if no row has any.
         """
         key = scramble(scramble(table.view(np.uint64) + np.uint64(self.seed)) + changes.id.view(np.uint64))
-        fixed = self._fixed(changes.id, key)
+        fixed = self._fixed(self._keys(table, changes.id), key)
         return (
             self._lists(fixed, key, changes.version, changes.kind != DELETED, added),
             self._lists(fixed, key, changes.version - (changes.kind == UPDATED), changes.kind != INSERTED, added),
         )
+
+    def _keys(self, table: Ints, ids: Ints) -> Ints:
+        """The primary keys: shards of one table take turns, so that no two have the same."""
+        if self.shards == 1:
+            return ids
+        return np.where(table < self.shards, (ids - 1) * self.shards + table + 1, ids)
 
     def _fixed(self, ids: Ints, key: Hashes) -> tuple[pa.Array, pa.Array, pa.Array]:
         k = (key >> np.uint64(32)) % np.uint64(self.rows) + np.uint64(1)
@@ -240,16 +247,21 @@ def change_rows(
     return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.names], schema=EVENTS)
 
 
-def first_state(tables: Ints, run: Ints, version: int, layout: int) -> dict[str, pa.Array]:
+def first_state(tables: Ints, run: Ints, version: int, layout: int, shards: int = 1) -> dict[str, pa.Array]:
     """The event columns of tables that no DDL changes. `run` is the index of each row's table in `tables`."""
     table_id = pa.array(tables[run] + FIRST_TABLE_ID)
     return {
-        "table_name": table_names(tables + 1).take(pa.array(run)),
+        "table_name": table_names(name_numbers(tables, shards)).take(pa.array(run)),
         "table_id": table_id,
         "logical_table_id": table_id,
         "table_version": pa.repeat(pa.scalar(version, pa.int64()), len(run)),
         "layout": pa.repeat(pa.scalar(layout, pa.int64()), len(run)),
     }
+
+
+def name_numbers(table: Ints, shards: int) -> Ints:
+    """The numbers in the names of these tables. The first `shards` tables have one name, that of the first."""
+    return np.where(table < shards, 0, table) + 1
 
 
 def table_names(number: Ints) -> pa.Array:

@@ -73,7 +73,7 @@ class WorkloadSource:
         self._neighbour_from: tuple[float, int] | None = None
         self._history = History(workload.rows, workload.rows if workload.prepare else 0, workload.mix)
         self._lives = Lives(self._history)
-        self._texts = Texts(workload.rows, workload.seed)
+        self._texts = Texts(workload.rows, workload.seed, workload.shards)
         self._layout = LAYOUT.fingerprint
 
     def initial(self) -> Offset:
@@ -190,7 +190,7 @@ class WorkloadSource:
     def _plan(self) -> Plan:
         work, steps = self._workload, self._steps
         last = steps.last if self.finite else None
-        return Plan(work.ddl, work.tables, work.seed, tso(steps.epoch_ms), steps.step_ms, last)
+        return Plan(work.ddl, work.tables, work.seed, tso(steps.epoch_ms), steps.step_ms, last, work.shards)
 
     @property
     def _ddls(self) -> DdlHistory:
@@ -298,7 +298,11 @@ class WorkloadSource:
         changes = self._history.changes(position) if states is None else self._in_life(position, tables, run, states)
         images = self._texts.images(table, changes, None if states is None else added_columns(states, run))
         commit_ts = self._steps.commit_ts(table, position)
-        state = first_state(tables, run, self._version, self._layout) if states is None else state_columns(states, run)
+        shards = self._workload.shards
+        if states is None:
+            state = first_state(tables, run, self._version, self._layout, shards)
+        else:
+            state = state_columns(states, run, shards)
         return change_rows(changes, position, (start_ts(commit_ts), commit_ts), images, state)
 
     def _in_life(self, position: Ints, tables: Ints, run: Ints, states: States) -> Changes:
