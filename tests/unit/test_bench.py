@@ -538,7 +538,7 @@ def test_a_giant_that_fits_a_micro_batch_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_bare_loop_makes_the_files_of_two_sweeps(tmp_path: Path) -> None:
-    tables.make_bare(tmp_path, 3)
+    assert tables.make_bare(tmp_path, 3) == 3
     files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
     assert len(files) == 3 * 4
     assert sum(path.is_dir() for path in tmp_path.rglob("*")) == 1 + 3 * 5
@@ -562,7 +562,12 @@ def test_each_sweep_of_the_workload_brings_every_table_two_rows() -> None:
 
 def test_where_tables_land_is_an_image_or_not(capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "tables", "--data-dir", "nowhere", "--image", "maybe")
-    assert "argument --image: invalid choice: 'maybe' (choose from 'true', 'false')" in said
+    assert "argument --image: invalid choice: 'maybe' (choose from 'auto', 'true', 'false')" in said
+
+
+def test_a_bare_loop_on_a_slow_disk_ends_with_fewer_tables(tmp_path: Path) -> None:
+    assert tables.make_bare(tmp_path, 1_000_000, seconds=0.0) == 1
+    assert [path.read_text() for path in tmp_path.rglob("*.index")] == ["CDC00000000000000000002.csv\n"]
 
 
 def test_sizes_of_known_tables_grow_and_hold_the_active_ones() -> None:

@@ -7,7 +7,8 @@ compared with a replay, byte by byte, outside the time.
 
 The disk decides much here, so a bare loop comes first, and once more at the end because machines differ from one
 minute to the next: one process without Spark makes the same directories and files of as many bytes for as many tables
-(at most `bare-tables`), by makedirs, open and write and nothing else, in two sweeps too.
+(at most `bare-tables`, and for two minutes), by makedirs, open and write and nothing else, in two sweeps too. Each part
+has a file system of its own where that can be made (`disk`); it needs root.
 
     tables_per_s       tables over the time of both sweeps, starts and ends included
     ratio_to_bare      that against both runs of the bare loop
@@ -25,9 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from tidegate.bench.harness.ages import after_each_round
-from tidegate.bench.harness.disk import mounted_image
+from tidegate.bench.harness.disk import AUTO, DIRECTORY, IMAGE, Disk, disk_at
 from tidegate.bench.harness.feed import Ended, Feed, say, session
 from tidegate.bench.harness.figures import MIB, Figures, percentile
 from tidegate.bench.harness.memory import MemorySampler
@@ -55,6 +54,7 @@ _ROW_BYTES = 222
 _TABLE_BYTES, _SPARE_BYTES = 16 << 10, 2 << 30  # of an image: blocks of 1 KiB, and inodes of 256 bytes
 _TABLE_INODES = 12
 _WARM_TABLES = 200
+_BARE_S = 120.0  # the longest that a bare loop takes, about
 _MEMORY_EVERY_S = 5.0  # a look at all processes takes a tenth of a second
 
 
@@ -63,7 +63,9 @@ class Parameters:
     tables: int = count(100_000, "tables that land; each gets two rows in each of two sweeps")
     bare_tables: int = count(100_000, "tables of the bare loop, at most")
     flush_interval: str = duration("5s", "flush-interval of the changefeed")
-    image: str = one_of("false", "land on a file system made for this run, which needs root", ("true", "false"))
+    image: str = one_of(
+        AUTO, "land on file systems made for this run; `auto`: if they can be made", (AUTO, IMAGE, DIRECTORY)
+    )
     put_latency: str = duration("", "each request to the store takes this much longer")
 
     @property
@@ -111,20 +113,21 @@ class Ages:
 
 def run(data_dir: Path, wanted: Parameters) -> Figures:
     few = min(wanted.bare_tables, wanted.tables)
-    bare_s = [_bare(data_dir, wanted, few)]
-    with _place(data_dir.resolve() / "tables", wanted, wanted.tables) as place, session():
-        say(f"bare loop: {few / bare_s[0]:.0f} tables/s; warming up")
-        _feed(data_dir, place / "warm-up", Parameters(tables=_WARM_TABLES), 1).go_on()
-        ram_tier = _feed(data_dir, place / "tables", wanted, 1).ram_tier
-        with MemorySampler(ram_tiers=ram_tier, every_s=_MEMORY_EVERY_S) as memory:
-            sweeps = [_sweep(data_dir, place, wanted, number) for number in (1, 2)]
-        say("checking what landed")
-        started = time.monotonic()
-        check(_feed(data_dir, place / "tables", wanted, 2), wanted.tables)
-        say(f"checked in {time.monotonic() - started:.0f} s")
-    bare_s.append(_bare(data_dir, wanted, few))
-    say(f"bare loop again: {few / bare_s[1]:.0f} tables/s")
-    found = figures(wanted, sweeps, memory.peak_bytes, 2 * few / sum(bare_s))
+    with disk_at(data_dir.resolve() / "tables", wanted.image) as disk, session():
+        bare = [_bare(disk, "bare-1", few)]
+        say(f"bare loop: {bare[0]:.0f} tables/s; warming up")
+        with _room(disk, "tables", wanted.tables) as place:
+            _feed(data_dir, place / "warm-up", Parameters(tables=_WARM_TABLES), 1).go_on()
+            ram_tier = _feed(data_dir, place / "tables", wanted, 1).ram_tier
+            with MemorySampler(ram_tiers=ram_tier, every_s=_MEMORY_EVERY_S) as memory:
+                sweeps = [_sweep(data_dir, place, wanted, number) for number in (1, 2)]
+            say("checking what landed")
+            started = time.monotonic()
+            check(_feed(data_dir, place / "tables", wanted, 2), wanted.tables)
+            say(f"checked in {time.monotonic() - started:.0f} s")
+        bare.append(_bare(disk, "bare-2", few))
+        say(f"bare loop again: {bare[1]:.0f} tables/s")
+    found = figures(wanted, sweeps, memory.peak_bytes, 2 / sum(1 / speed for speed in bare))
     return found | _predicted(wanted, sweeps) if wanted.put_latency else found
 
 
@@ -169,18 +172,9 @@ def sweep_s(tables: int, requests: float, latency_s: float, at_once: int) -> flo
     return tables * requests * latency_s / at_once
 
 
-@contextlib.contextmanager
-def _place(place: Path, wanted: Parameters, tables: int) -> Iterator[Path]:
-    """A new directory where tables land, with a file system of its own if so wanted; gone afterwards."""
-    if wanted.image == "true":
-        with mounted_image(place, tables * _TABLE_BYTES + _SPARE_BYTES, tables * _TABLE_INODES):
-            yield place
-        return
-    place.mkdir(parents=True)
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place)
+def _room(disk: Disk, name: str, tables: int) -> contextlib.AbstractContextManager[Path]:
+    """A new directory on the disk, with room for so many tables."""
+    return disk.place(name, tables * _TABLE_BYTES + _SPARE_BYTES, tables * _TABLE_INODES)
 
 
 def _feed(data_dir: Path, sink: Path, wanted: Parameters, sweeps: int) -> Feed:
@@ -203,34 +197,37 @@ def check(feed: Feed, tables: int) -> None:
         raise TidegateError(f"{tables} tables were to land in two files each, but the sink has {report}")
 
 
-def _bare(data_dir: Path, wanted: Parameters, tables: int) -> float:
-    """Seconds of one process that only makes directories and writes files, both sweeps together.
-
-    What it made is gone afterwards: it takes memory.
-    """
+def _bare(disk: Disk, name: str, tables: int) -> float:
+    """Tables a second of one process that only makes directories and writes files, in two sweeps."""
     os.sync()
-    with _place(data_dir.resolve() / "bare", wanted, tables) as place:
+    with _room(disk, name, tables) as place:
         started = time.monotonic()
-        make_bare(place, tables)
-        return time.monotonic() - started
+        return make_bare(place, tables) / (time.monotonic() - started)
 
 
-def make_bare(root: Path, tables: int) -> None:
-    """The same directories and files that a changefeed makes, with as many bytes."""
+def make_bare(root: Path, tables: int, seconds: float = _BARE_S) -> int:
+    """The same directories and files that a changefeed makes, with as many bytes; how many tables it came to.
+
+    A disk that is slow gets no more tables after half of the seconds, so that the measurement ends.
+    """
     version, rows = 10**18, b"x" * (_SWEEP_ROWS * _ROW_BYTES)
     schema = schema_file_text(SCHEMA_NAME, f"sbtest{tables}", version, LAYOUT).encode()
-    folders = [f"{root}/{SCHEMA_NAME}/sbtest{n}" for n in range(1, tables + 1)]
-    for folder in folders:
+    folders, until = [], time.monotonic() + seconds / 2
+    for number in range(1, tables + 1):
+        folder = f"{root}/{SCHEMA_NAME}/sbtest{number}"
         day = f"{folder}/{version}/2026-01-31"
         os.makedirs(f"{folder}/meta")
         os.makedirs(f"{day}/meta")
         _write(f"{folder}/meta/schema_{version}_0123456789.json", schema)
         _write(f"{day}/CDC{1:020d}.csv", rows)
         _write(f"{day}/meta/CDC.index", b"CDC%020d.csv\n" % 1)
-    for folder in folders:
-        day = f"{folder}/{version}/2026-01-31"
+        folders.append(day)
+        if time.monotonic() > until:
+            break
+    for day in folders:
         _write(f"{day}/CDC{2:020d}.csv", rows)
         _write(f"{day}/meta/CDC.index", b"CDC%020d.csv\n" % 2)
+    return len(folders)
 
 
 def _write(path: str, data: bytes) -> None:
