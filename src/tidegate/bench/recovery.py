@@ -74,7 +74,7 @@ class Parameters:
     shards: int = count(2, "so many of the tables have one name")
     rate: str = byte_rate("1MiB", "bytes per second of all tables together")
     batch: str = byte_size("8KiB", "bytes of one table in one step of the workload")
-    one_put: str = byte_size("32KiB", "with --store s3: larger files are uploaded aside and copied")
+    one_put: str = byte_size("12KiB", "with --store s3: larger files are uploaded aside and copied")
     ddl: str = text("every:400ms;every:4s,kinds=alter-database|create-view|drop-view", "DDLs of the workload")
     seed: int = count(1, "seed of the workload and of the random moments")
     points: str = text("all", "named points and `random`, with commas between them; an unknown one lists the known")

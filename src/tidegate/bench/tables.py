@@ -52,7 +52,7 @@ from tidegate.storage.store import StoreOpener, open_store
 _SWEEP_ROWS = 2
 _ROW_BYTES = 222
 _TABLE_BYTES, _SPARE_BYTES = 16 << 10, 2 << 30  # of an image: blocks of 1 KiB, and inodes of 256 bytes
-_TABLE_INODES = 12
+_TABLE_INODES, _SPARE_INODES = 12, 10_000
 _WARM_TABLES = 200
 _BARE_S = 120.0  # the longest that a bare loop takes, about
 _MEMORY_EVERY_S = 5.0  # a look at all processes takes a tenth of a second
@@ -174,7 +174,9 @@ def sweep_s(tables: int, requests: float, latency_s: float, at_once: int) -> flo
 
 def _room(disk: Disk, name: str, tables: int) -> contextlib.AbstractContextManager[Path]:
     """A new directory on the disk, with room for so many tables."""
-    return disk.place(name, tables * _TABLE_BYTES + _SPARE_BYTES, tables * _TABLE_INODES)
+    return disk.place(
+        name, tables * _TABLE_BYTES + _SPARE_BYTES, (tables + _WARM_TABLES) * _TABLE_INODES + _SPARE_INODES
+    )
 
 
 def _feed(data_dir: Path, sink: Path, wanted: Parameters, sweeps: int) -> Feed:

@@ -28,9 +28,16 @@ from tidegate.errors import BadSetting
 from tidegate.events import tso
 from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
 from tidegate.sources.workload.admission import Admission
-from tidegate.sources.workload.ddl_events import DdlEvents, added_columns, state_columns, used_layouts
+from tidegate.sources.workload.ddl_events import (
+    DdlEvents,
+    added_columns,
+    shape_fingerprints,
+    state_columns,
+    used_layouts,
+)
 from tidegate.sources.workload.ddl_history import DdlHistory, States, ddl_history
 from tidegate.sources.workload.ddl_play import Plan, room
+from tidegate.sources.workload.layouts import Layouts
 from tidegate.sources.workload.lives import FIRST_LIFE, Lives
 from tidegate.sources.workload.neighbour import Neighbour
 from tidegate.sources.workload.params import Workload, parse_workload
@@ -74,7 +81,8 @@ class WorkloadSource:
         self._history = History(workload.rows, workload.rows if workload.prepare else 0, workload.mix)
         self._lives = Lives(self._history)
         self._texts = Texts(workload.rows, workload.seed, workload.shards)
-        self._layout = LAYOUT.fingerprint
+        mixed = workload.layouts > 1
+        self._layouts = Layouts(workload.layouts, workload.seed, workload.shards) if mixed else None
 
     def initial(self) -> Offset:
         return Cursor().offset()
@@ -137,7 +145,7 @@ class WorkloadSource:
         if self._workload.ddl:
             yield from self._read_with_ddl(split, active + first, low[active], high[active])
         else:
-            yield layout_rows({self._layout: LAYOUT.to_json()}, self._version)
+            yield from self._shared_layout()
             yield from self._batches(active + first, low[active], high[active])
         if "resolved" in split:
             yield resolved_row(split["resolved"])
@@ -248,9 +256,11 @@ class WorkloadSource:
     def _read_with_ddl(self, split: Split, tables: Ints, low: Ints, high: Ints) -> Iterator[pa.RecordBatch]:
         """Rows, in separate batches per state of their table; then the DDLs, if this split has them."""
         numbers = self._ddls.numbers(*split.get("ddl", (0, 0)))
-        layouts, ddls = DdlEvents(self._plan, self._ddls).rows(numbers, start_ts)
+        layouts, ddls = DdlEvents(self._plan, self._ddls, self._layouts).rows(numbers, start_ts)
         table, low, high, states = self._cut_states(split, tables, low, high)
-        yield layout_rows(used_layouts(states) | layouts or {self._layout: LAYOUT.to_json()}, self._version)
+        if self._layouts is None:
+            layouts = used_layouts(states) | layouts
+        yield from [layout_rows(layouts, self._version)] if layouts else self._shared_layout()
         yield from self._batches(table, low, high, states)
         if ddls.num_rows:
             yield ddls
@@ -278,7 +288,10 @@ class WorkloadSource:
             chosen = slice(np.searchsorted(ends, row, side="right"), np.searchsorted(starts, until, side="left"))
             counts = np.minimum(ends[chosen], until) - np.maximum(starts[chosen], row)
             first = low[chosen] + np.maximum(row - starts[chosen], 0)
-            yield self._rows(tables[chosen], first, counts, None if states is None else states.part(chosen))
+            part = None if states is None else states.part(chosen)
+            prints, described = self._described(tables[chosen], part)
+            yield from described
+            yield self._rows(tables[chosen], first, counts, part, prints)
             row = until
 
     def _batch_end(self, row: int, low: Ints, starts: Ints, ends: Ints) -> int:
@@ -290,19 +303,33 @@ class WorkloadSource:
         aligned = max(int(starts[table]), self._steps.transaction_start(until + to_position) - to_position)
         return aligned if aligned > row else until
 
-    def _rows(self, tables: Ints, first: Ints, counts: Ints, states: States | None) -> pa.RecordBatch:
-        """`counts` changes of each table from position `first` on."""
+    def _shared_layout(self) -> Iterator[pa.RecordBatch]:
+        """The layout of all tables, at the start of a split; layouts of their own come with the rows that use them."""
+        if self._layouts is None:
+            yield layout_rows({LAYOUT.fingerprint: LAYOUT.to_json()}, self._version)
+
+    def _described(self, tables: Ints, states: States | None) -> tuple[Ints, list[pa.RecordBatch]]:
+        """The fingerprint of each table's layout, and the layouts that have to be defined before its rows."""
+        shape = np.zeros_like(tables) if states is None else states.shape
+        if self._layouts is None:
+            return shape_fingerprints(shape), []
+        prints, rows = self._layouts.described(tables, shape, self._version)
+        return prints, [rows]
+
+    def _rows(self, tables: Ints, first: Ints, counts: Ints, states: States | None, layout: Ints) -> pa.RecordBatch:
+        """`counts` changes of each table from position `first` on; `layout` is the fingerprint of each table's."""
         run = np.repeat(np.arange(len(tables)), counts)
         position = np.arange(len(run)) + (first - (np.cumsum(counts) - counts))[run]
         table = tables[run]
         changes = self._history.changes(position) if states is None else self._in_life(position, tables, run, states)
-        images = self._texts.images(table, changes, None if states is None else added_columns(states, run))
+        added = None if states is None else added_columns(states, run)
+        images = (self._layouts or self._texts).images(table, changes, added)
         commit_ts = self._steps.commit_ts(table, position)
         shards = self._workload.shards
         if states is None:
-            state = first_state(tables, run, self._version, self._layout, shards)
+            state = first_state(tables, run, self._version, layout, shards)
         else:
-            state = state_columns(states, run, shards)
+            state = state_columns(states, run, layout, shards)
         return change_rows(changes, position, (start_ts(commit_ts), commit_ts), images, state)
 
     def _in_life(self, position: Ints, tables: Ints, run: Ints, states: States) -> Changes:
