@@ -39,7 +39,7 @@ from urllib.parse import quote, urlencode
 from tidegate.bench.harness.crash import Run
 from tidegate.bench.harness.feed import say
 from tidegate.bench.harness.figures import Figures
-from tidegate.bench.harness.object_server import restore, s3_server, save
+from tidegate.bench.harness.object_server import FILE, S3, restore, s3_server, save
 from tidegate.bench.harness.parameters import byte_rate, byte_size, count, flag, number, one_of, text
 from tidegate.bench.harness.points import HOLDING, POINTS, RANDOM, WORKER, schedule
 from tidegate.bench.harness.record import Life, Record
@@ -51,7 +51,6 @@ from tidegate.sources.source import byte_count
 from tidegate.storage.store import Store, open_store
 from tidegate.tools.verify import verify
 
-FILE, S3 = "file", "s3"
 _START_S = 180.0  # a process that has accepted nothing by then has failed
 _POINT_S = 20.0  # after the first acceptance: a point that does not come in so long is missed
 _GO_ON_S = 90.0  # a run that has landed nothing so long after the death of a worker does not go on

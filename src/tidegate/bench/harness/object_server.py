@@ -22,6 +22,7 @@ from urllib.parse import urlencode
 from tidegate.errors import BadSetting, TidegateError
 from tidegate.storage.store import Store
 
+FILE, S3 = "file", "s3"  # where a benchmark lands: a directory, or this server
 _BUCKET = "lake"
 _START_S = 60.0
 _POLL_S = 0.05
