@@ -37,17 +37,18 @@ class Victim:
 
     def __init__(self, run: Run, java_options: str = "") -> None:
         self._run, self._control, self._token = run, Path(run.control), uuid.uuid4().hex
-        self._java_options = " ".join(filter(None, (os.environ.get(_JAVA_OPTIONS), java_options)))
+        self._environment = {**os.environ, _TOKEN: self._token}
+        if java_options:
+            self._environment[_JAVA_OPTIONS] = f"{os.environ.get(_JAVA_OPTIONS, '')} {java_options}".strip()
         self._read, self._said = 0, list[dict[str, Any]]()
 
     def __enter__(self) -> Victim:
         self._control.mkdir(parents=True)
         self._started = time.monotonic()
-        environment = {**os.environ, _TOKEN: self._token, _JAVA_OPTIONS: self._java_options}
         with open(self._control / "log", "wb") as log:
             # In a session of its own: Ctrl-C is for the benchmark, which then kills it.
             self._child = subprocess.Popen(
-                command(self._run), stdout=log, stderr=log, env=environment, start_new_session=True
+                command(self._run), stdout=log, stderr=log, env=self._environment, start_new_session=True
             )
         return self
 
