@@ -614,20 +614,20 @@ def test_a_journal_can_know_as_many_layouts_as_tables(tmp_path: Path) -> None:
     idle.write_known(feed.settings, 50, 50)
     snapshot, journal = journal_sizes(feed)
     assert 0 < snapshot <= journal
-    source = open_source(idle.Parameters(active=50, layouts=100).workload())
+    assert "layouts=50&seed=1" in idle.Parameters(active=50, layouts=100).workload()
+    source = open_source("workload://sysbench?tables=50&layouts=50&seed=1&rows=2&events=100")
     start = source.initial()
-    source.latest(start, 1 << 20, frozenset())
-    end = source.latest(start, 1 << 30, frozenset())
-    split = source.splits(start, end, 1)[0] if end != start else None
-    assert (
-        split is None
-        or {
-            key
-            for batch in source.read(split)
-            for key in batch.filter(batch.column("kind") == "layout")["layout"].to_pylist()
-        }
-        <= dict(idle.layout_texts(50)).keys()
-    )
+    [split] = source.splits(start, source.latest(start, 1 << 30, frozenset()), 1)
+    rows = [row for batch in source.read(split) for row in batch.select(["kind", "layout"]).to_pylist()]
+    assert {row["layout"] for row in rows if row["kind"] == LAYOUT} == dict(idle.layout_texts(50)).keys()
+
+
+def test_a_soak_has_as_many_layouts_as_asked_for() -> None:
+    source = open_source(soak.Parameters(tables=6, layouts=5).workload().replace("rate=2MiB", "events=600"))
+    start = source.initial()
+    [split] = source.splits(start, source.latest(start, 1 << 30, frozenset()), 1)
+    rows = [row for batch in source.read(split) for row in batch.select(["kind", "layout"]).to_pylist()]
+    assert len({row["layout"] for row in rows if row["kind"] == UPDATE}) >= 5
 
 
 def test_more_layouts_than_tables_are_refused(tmp_path: Path) -> None:
