@@ -578,6 +578,7 @@ def test_a_sweep_over_a_slow_store_takes_the_requests_of_its_tables_one_after_th
         ("size", "shop/orders/437/2026-01-31/CDC00000000000000000001.csv", HEAD),
         ("create_bytes", "_tidegate/journal/00000000000000000001.entry", OWN),
         ("put", "metadata", OWN),
+        ("list", "", OWN),
     ],
 )
 def test_a_request_is_counted_by_what_it_is_for(tmp_path: Path, operation: str, path: str, kind: str) -> None:
@@ -586,10 +587,12 @@ def test_a_request_is_counted_by_what_it_is_for(tmp_path: Path, operation: str, 
     stores: CountingStores = pickle.loads(pickle.dumps(CountingStores(f"{tmp_path}/notes")))
     store = stores(f"file://{tmp_path}/sink")
     store.prepare()
-    store.get(path)
-    store.put(path, b"x")
-    assert stores.counts().total() == 2
-    assert stores.counts()[OWN if kind == OWN else GET] in (1, 2)
+    if path:
+        store.put(path, b"x")
+        store.get(path)
+        assert stores.counts()[OWN if kind == OWN else GET] == (2 if kind == OWN else 1)
+    list(store.list(path))
+    assert stores.counts().total() == (3 if path else 1)
 
 
 def test_requests_by_kind_and_landing_against_the_arithmetic_are_figures() -> None:

@@ -23,7 +23,7 @@ are measured before (not with `--shared false`), and `ratio_to_shared` is the ti
 
 With `--put-latency 30ms` every request takes that much longer, as on an object store, and as many tables land at once
 as there. Then `predicted_first_s` and `predicted_second_s` are tables x requests x latency over the tables that land at
-once (two tasks with 128 each), `landing_first_s` and `landing_second_s` the time from accepted to the last durable, and
+once (two tasks with 128 each, 32 on a server), `landing_first_s` and `landing_second_s` the time from accepted to the last durable, and
 `landing_over_arithmetic` is what both took against what was predicted.
 
 With `--store s3` the tables land on moto's server, a process of the benchmark; there is no bare loop then. There and
@@ -86,6 +86,11 @@ class Parameters:
     @property
     def latency_s(self) -> float:
         return duration_s(self.put_latency) if self.put_latency else 0.0
+
+    @property
+    def workers(self) -> int:
+        """Of `worker-count`: moto's server is one process, and answers of more requests at once would be late."""
+        return 4 if self.store == S3 else 16
 
     @property
     def counts_requests(self) -> bool:
@@ -254,7 +259,7 @@ def predicted(of: Measured) -> Figures:
     found: Figures = {}
     arithmetic = landing = 0.0
     for name, (_, ages) in zip(("first", "second"), of.sweeps, strict=True):
-        at_once = 2 * LANES_PER_WORKER * 16
+        at_once = 2 * LANES_PER_WORKER * of.wanted.workers
         wanted_s = sweep_s(of.wanted.tables, ages.requests / of.wanted.tables, of.wanted.latency_s, at_once)
         took_s = float(ages.ages_s.max())
         found |= {f"predicted_{name}_s": wanted_s, f"landing_{name}_s": took_s}
@@ -275,7 +280,7 @@ def _room(disk: Disk, name: str, tables: int) -> contextlib.AbstractContextManag
 
 
 def _feed(home: Path, sink: Path | str, wanted: Parameters, sweeps: int) -> Feed:
-    options = {"flush-interval": wanted.flush_interval}
+    options = {"flush-interval": wanted.flush_interval, "worker-count": str(wanted.workers)}
     return Feed(wanted.workload(sweeps), sink, home / "spool", options, wanted.stores(home / "requests"))
 
 

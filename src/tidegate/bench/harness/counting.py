@@ -19,7 +19,7 @@ from tidegate.storage.store import Store, StoreOpener, open_store
 
 PUT_DATA, PUT_INDEX, PUT_SCHEMA, LIST, GET, HEAD, OWN = KINDS = (
     *("put_data", "put_index", "put_schema", "list", "get", "head"),
-    "own",  # journal, `metadata` and probes: not for a table
+    "own",  # journal, `metadata` and what a start looks at: not for a table
 )
 _LETTERS = dict(zip(KINDS, "disLGHo", strict=True))
 _READS = {"list": LIST, "get": GET, "get_tagged": GET, "get_range": GET, "size": HEAD, "modified": HEAD}
@@ -28,7 +28,7 @@ _WRITES = ("create", "create_bytes", "put", "swap", "delete")
 
 def kind_of(operation: str, path: str) -> str:
     """`kind_of("swap", "shop/orders/437/2026-01-31/meta/CDC.index")` is `put_index`."""
-    if path.startswith(RESERVED_PREFIX) or path == METADATA:
+    if not path or path.startswith(RESERVED_PREFIX) or path == METADATA:  # "" is the listing of the sink at a start
         return OWN
     if operation in _READS:
         return _READS[operation]
