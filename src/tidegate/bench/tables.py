@@ -23,8 +23,8 @@ are measured before (not with `--shared false`), and `ratio_to_shared` is the ti
 
 With `--put-latency 30ms` every request takes that much longer, as on an object store, and as many tables land at once
 as there. Then `predicted_first_s` and `predicted_second_s` are tables x requests x latency over the tables that land at
-once (two tasks with 128 each, 32 on a server), `landing_first_s` and `landing_second_s` the time from accepted to the last durable, and
-`landing_over_arithmetic` is what both took against what was predicted.
+once (two tasks with 128 each, or 32 on a server), `landing_first_s` and `landing_second_s` the time from accepted to
+the last durable, and `landing_over_arithmetic` is what both took against what was predicted.
 
 With `--store s3` the tables land on moto's server, a process of the benchmark; there is no bare loop then. There and
 with a latency, `put_data_per_table`, `put_index_per_table`, `put_schema_per_table`, `list_per_table`, `get_per_table`
