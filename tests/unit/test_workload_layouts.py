@@ -22,7 +22,7 @@ from tidegate.sources import open_source
 from tidegate.sources.workload.ddl_play import ADDED_COLUMNS
 from tidegate.sources.workload.kinds import KINDS
 from tidegate.sources.workload.layouts import FEWEST, MOST, Layouts, fingerprint
-from tidegate.sources.workload.shapes import added_columns
+from tidegate.sources.workload.shapes import shape_columns
 from tidegate.storage.files import FileStore
 from tidegate.testing import feed, open_changefeed
 from tidegate.tools.verify import verify
@@ -69,7 +69,7 @@ def test_the_text_of_a_layout_is_the_one_that_the_layout_itself_would_have() -> 
         assert layout.fingerprint == fingerprint(text.encode())
         assert layout.columns[0].pk
         assert layout.columns[1].name == f"of_{number}"
-        assert list(layout.columns[layouts.widths(numbers)[number] :]) == added_columns(int(shape))
+        assert list(layout.columns[layouts.widths(numbers)[number] :]) == shape_columns(int(shape))
 
 
 def test_layouts_depend_on_the_seed() -> None:

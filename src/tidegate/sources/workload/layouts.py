@@ -25,7 +25,7 @@ from tidegate.format.ddl.queries import quoted
 from tidegate.format.tables import Column, Layout
 from tidegate.sources.workload.ddl_play import ADDED_COLUMNS
 from tidegate.sources.workload.kinds import KINDS
-from tidegate.sources.workload.shapes import added_columns
+from tidegate.sources.workload.shapes import shape_columns
 from tidegate.sources.workload.sysbench import (
     ADDED_BELOW,
     COLUMN,
@@ -192,7 +192,7 @@ def _json(column: Column) -> str:
 
 @cache
 def _added_text(shape: int) -> str:
-    return "".join(f",{_json(column)}" for column in added_columns(shape))
+    return "".join(f",{_json(column)}" for column in shape_columns(shape))
 
 
 def _layout_rows(prints: Ints, texts: pa.Array, ts: int) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from tidegate.sources.workload.sysbench import LAYOUT
 _ADDED = (("int", None, "INT"), ("bigint", None, "BIGINT"), ("varchar", 64, "VARCHAR(64)"))
 
 
-def added_columns(shape: int) -> list[Column]:
+def shape_columns(shape: int) -> list[Column]:
     """`x1`, `x2`, ..."""
     return [
         Column(f"x{number}", _ADDED[place][0], flen=_ADDED[place][1]) for number, place in enumerate(_types(shape), 1)
@@ -30,7 +30,7 @@ def last_sql_type(shape: int) -> str:
 @cache
 def shape_layout(shape: int) -> Layout:
     """The columns of sysbench, then the added ones."""
-    return Layout((*LAYOUT.columns, *added_columns(shape)))
+    return Layout((*LAYOUT.columns, *shape_columns(shape)))
 
 
 def _types(shape: int) -> list[int]:

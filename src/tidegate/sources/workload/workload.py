@@ -26,32 +26,17 @@ import pyarrow as pa
 
 from tidegate.errors import BadSetting
 from tidegate.events import tso
-from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
+from tidegate.sources.source import Offset, Split, layout_rows, resolved_row
 from tidegate.sources.workload.admission import Admission
-from tidegate.sources.workload.ddl_events import (
-    DdlEvents,
-    added_columns,
-    shape_fingerprints,
-    state_columns,
-    used_layouts,
-)
+from tidegate.sources.workload.batches import Batches
+from tidegate.sources.workload.ddl_events import DdlEvents, used_layouts
 from tidegate.sources.workload.ddl_history import DdlHistory, States, ddl_history
 from tidegate.sources.workload.ddl_play import Plan, room
 from tidegate.sources.workload.layouts import Layouts
-from tidegate.sources.workload.lives import FIRST_LIFE, Lives
 from tidegate.sources.workload.neighbour import Neighbour
 from tidegate.sources.workload.params import Workload, parse_workload
 from tidegate.sources.workload.steps import ENDLESS, Cursor, Steps, cut_rows, cut_tables, start_ts
-from tidegate.sources.workload.sysbench import (
-    FIRST_TABLE_ID,
-    LAYOUT,
-    Changes,
-    History,
-    Ints,
-    Texts,
-    change_rows,
-    first_state,
-)
+from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, History, Ints, Texts
 
 __all__ = ["Workload", "WorkloadSource", "parse_workload"]
 
@@ -79,7 +64,6 @@ class WorkloadSource:
         self._rate_from: tuple[float, int] | None = None
         self._neighbour_from: tuple[float, int] | None = None
         self._history = History(workload.rows, workload.rows if workload.prepare else 0, workload.mix)
-        self._lives = Lives(self._history)
         self._texts = Texts(workload.rows, workload.seed, workload.shards)
         mixed = workload.layouts > 1
         self._layouts = Layouts(workload.layouts, workload.seed, workload.shards) if mixed else None
@@ -145,8 +129,8 @@ class WorkloadSource:
         if self._workload.ddl:
             yield from self._read_with_ddl(split, active + first, low[active], high[active])
         else:
-            yield from self._shared_layout()
-            yield from self._batches(active + first, low[active], high[active])
+            yield from self._batches.shared_layout()
+            yield from self._batches.read(active + first, low[active], high[active])
         if "resolved" in split:
             yield resolved_row(split["resolved"])
 
@@ -175,6 +159,10 @@ class WorkloadSource:
             step_ms=step_ms,
             room=room(work.ddl, step_ms),
         )
+
+    @cached_property
+    def _batches(self) -> Batches:
+        return Batches(self._workload, self._steps, self._history, self._texts, self._layouts, self._version)
 
     @cached_property
     def _neighbour(self) -> Neighbour | None:
@@ -260,8 +248,8 @@ class WorkloadSource:
         table, low, high, states = self._cut_states(split, tables, low, high)
         if self._layouts is None:
             layouts = used_layouts(states) | layouts
-        yield from [layout_rows(layouts, self._version)] if layouts else self._shared_layout()
-        yield from self._batches(table, low, high, states)
+        yield from [layout_rows(layouts, self._version)] if layouts else self._batches.shared_layout()
+        yield from self._batches.read(table, low, high, states)
         if ddls.num_rows:
             yield ddls
 
@@ -277,65 +265,6 @@ class WorkloadSource:
         chosen = np.flatnonzero(ends > begins)
         table = tables[which[chosen]]
         return table, begins[chosen], ends[chosen], self._ddls.states(table, state[chosen], self._version)
-
-    def _batches(self, tables: Ints, low: Ints, high: Ints, states: States | None = None) -> Iterator[pa.RecordBatch]:
-        """Batches of a bounded size. A batch ends at a transaction unless the transaction is larger than a batch."""
-        ends = np.cumsum(high - low)
-        starts = ends - (high - low)
-        row, total = 0, int(ends[-1]) if len(ends) else 0
-        while row < total:
-            until = self._batch_end(row, low, starts, ends)
-            chosen = slice(np.searchsorted(ends, row, side="right"), np.searchsorted(starts, until, side="left"))
-            counts = np.minimum(ends[chosen], until) - np.maximum(starts[chosen], row)
-            first = low[chosen] + np.maximum(row - starts[chosen], 0)
-            part = None if states is None else states.part(chosen)
-            prints, described = self._described(tables[chosen], part)
-            yield from described
-            yield self._rows(tables[chosen], first, counts, part, prints)
-            row = until
-
-    def _batch_end(self, row: int, low: Ints, starts: Ints, ends: Ints) -> int:
-        until = row + max(1, BATCH_BYTES // self._workload.row_bytes)
-        if until >= ends[-1]:
-            return int(ends[-1])
-        table = int(np.searchsorted(ends, until, side="right"))
-        to_position = int(low[table]) - int(starts[table])
-        aligned = max(int(starts[table]), self._steps.transaction_start(until + to_position) - to_position)
-        return aligned if aligned > row else until
-
-    def _shared_layout(self) -> Iterator[pa.RecordBatch]:
-        """The layout of all tables, at the start of a split; layouts of their own come with the rows that use them."""
-        if self._layouts is None:
-            yield layout_rows({LAYOUT.fingerprint: LAYOUT.to_json()}, self._version)
-
-    def _described(self, tables: Ints, states: States | None) -> tuple[Ints, list[pa.RecordBatch]]:
-        """The fingerprint of each table's layout, and the layouts that have to be defined before its rows."""
-        shape = np.zeros_like(tables) if states is None else states.shape
-        if self._layouts is None:
-            return shape_fingerprints(shape), []
-        prints, rows = self._layouts.described(tables, shape, self._version)
-        return prints, [rows]
-
-    def _rows(self, tables: Ints, first: Ints, counts: Ints, states: States | None, layout: Ints) -> pa.RecordBatch:
-        """`counts` changes of each table from position `first` on; `layout` is the fingerprint of each table's."""
-        run = np.repeat(np.arange(len(tables)), counts)
-        position = np.arange(len(run)) + (first - (np.cumsum(counts) - counts))[run]
-        table = tables[run]
-        changes = self._history.changes(position) if states is None else self._in_life(position, tables, run, states)
-        added = None if states is None else added_columns(states, run)
-        images = (self._layouts or self._texts).images(table, changes, added)
-        commit_ts = self._steps.commit_ts(table, position)
-        shards = self._workload.shards
-        if states is None:
-            state = first_state(tables, run, self._version, layout, shards)
-        else:
-            state = state_columns(states, run, layout, shards)
-        return change_rows(changes, position, (start_ts(commit_ts), commit_ts), images, state)
-
-    def _in_life(self, position: Ints, tables: Ints, run: Ints, states: States) -> Changes:
-        """The changes of tables that DDLs may have emptied: their lives begin at the rows handed out until then."""
-        base = np.where(states.emptied > 0, self._steps.handed(states.emptied, tables), FIRST_LIFE)
-        return self._lives.changes(position, base[run])
 
 
 def _handed_beside(offset: Offset) -> int:
