@@ -102,7 +102,7 @@ def test_any_cut_gives_the_same_rows_and_every_layout_comes_before_its_rows(uri:
 
 def test_as_many_layouts_as_asked_for_and_shards_have_one() -> None:
     for layouts, shards in ((2, 1), (7, 1), (20, 1), (20, 3)):
-        uri = f"workload://sysbench?tables=20&rows=2&events=40&layouts={layouts}&shards={shards}"
+        uri = f"workload://sysbench?tables=20&rows=2&events=40&layouts={layouts}&shards={shards}&sharded=1"
         by_table = {row["table_id"]: row["layout"] for row in rows_of(uri) if row["kind"] in ROW_KINDS}
         assert len(set(by_table.values())) == min(layouts, 20 - (shards - 1))
         assert len({by_table[101 + shard] for shard in range(shards)}) == 1

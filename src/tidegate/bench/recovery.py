@@ -70,7 +70,7 @@ class Parameters:
     resume: bool = flag("go on with what an earlier run left, and leave it for a later one")
     store: str = one_of(FILE, "where the changefeed lands: a directory, or moto's S3 server", (FILE, S3))
     tables: int = count(12, "tables of the workload")
-    shards: int = count(2, "so many of the tables have one name")
+    shards: int = count(2, "so many of the tables have one name, `sbtest1`")
     rate: str = byte_rate("1MiB", "bytes per second of all tables together")
     batch: str = byte_size("8KiB", "bytes of one table in one step of the workload")
     one_put: str = byte_size("12KiB", "with --store s3: larger files are uploaded aside and copied")
@@ -81,7 +81,7 @@ class Parameters:
 
     def workload(self) -> str:
         query = {"tables": self.tables, "rows": 1_000, "rate": self.rate, "batch": self.batch, "seed": self.seed}
-        query |= {"shards": self.shards, "mix": "20:60:20", "ddl": self.ddl}
+        query |= {"shards": self.shards, "sharded": 1, "mix": "20:60:20", "ddl": self.ddl}
         return f"workload://sysbench?{urlencode(query)}"
 
     @property

@@ -77,7 +77,7 @@ class Batches:
         added = None if states is None else added_columns(states, run)
         images = (self.layouts or self.texts).images(table, changes, added)
         commit_ts = self.steps.commit_ts(table, position)
-        shards = self.work.shards
+        shards = self.work.of_shards
         if states is None:
             state = first_state(tables, run, self.version, layout, shards)
         else:

@@ -26,12 +26,12 @@ from tidegate.sources.workload.ddl_history import DdlHistory, States
 from tidegate.sources.workload.ddl_play import ADDED_COLUMNS, Op, Plan, Record
 from tidegate.sources.workload.layouts import Layouts, columns_sql
 from tidegate.sources.workload.shapes import last_sql_type, shape_layout
+from tidegate.sources.workload.shards import Shards
 from tidegate.sources.workload.sysbench import (
     FIRST_TABLE_ID,
     SCHEMA_ID,
     SCHEMA_NAME,
     Ints,
-    name_numbers,
     table_names,
 )
 
@@ -57,10 +57,10 @@ def shape_fingerprints(shape: Ints) -> Ints:
     return prints
 
 
-def state_columns(states: States, run: Ints, layout: Ints, shards: int) -> dict[str, pa.Array]:
+def state_columns(states: States, run: Ints, layout: Ints, shards: Shards) -> dict[str, pa.Array]:
     """The event columns that say which table a row belongs to. `run` is the index of each row's state."""
     table_id = pa.array(states.id[run])
-    names = table_names(name_numbers(states.table, shards))
+    names = table_names(shards.name_numbers(states.table))
     suffix = pa.array(["", _RENAMED]).take(pa.array(states.renamed))
     return {
         "table_name": pc.binary_join_element_wise(names, suffix, "").take(pa.array(run)),
@@ -145,7 +145,7 @@ class DdlEvents:
         if state >= 0:
             record = self._history.record(state)
             table_id, renamed, shape = record.id, record.renamed, record.shape
-        number = 1 if table < self._plan.shards else table + 1
+        number = int(self._plan.shards.name_numbers(np.array([table], np.int64))[0])
         name = f"sbtest{number}{_RENAMED if renamed else ''}"
         layout = shape_layout(shape) if self._layouts is None else self._layouts.layout(table, shape)
         return Table(SCHEMA_ID, SCHEMA_NAME, name, table_id, layout)

@@ -22,6 +22,7 @@ import numpy as np
 
 from tidegate.events import tso
 from tidegate.sources.workload.ddl_mix import WIDE_KINDS, Schedule
+from tidegate.sources.workload.shards import NO_SHARDS, Shards
 from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, Ints, scramble
 
 MAX_ADDED = 4  # added columns of one table
@@ -82,12 +83,12 @@ class Plan:
     epoch_ts: int
     step_ms: int
     last: int | None
-    shards: int = 1
+    shards: Shards = NO_SHARDS
 
     @property
     def altered(self) -> range:
         """The tables that DDLs change: not the shards, because whoever alters one of them alters all."""
-        return range(self.shards if self.shards > 1 else 0, self.tables)
+        return range(self.shards.tables, self.tables)
 
     @property
     def wide(self) -> bool:

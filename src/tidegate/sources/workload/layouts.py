@@ -26,6 +26,7 @@ from tidegate.format.tables import Column, Layout
 from tidegate.sources.workload.ddl_play import ADDED_COLUMNS
 from tidegate.sources.workload.kinds import KINDS
 from tidegate.sources.workload.shapes import shape_columns
+from tidegate.sources.workload.shards import NO_SHARDS, Shards
 from tidegate.sources.workload.sysbench import (
     ADDED_BELOW,
     COLUMN,
@@ -36,7 +37,6 @@ from tidegate.sources.workload.sysbench import (
     Hashes,
     Ints,
     decimal,
-    primary_keys,
     scramble,
 )
 
@@ -64,11 +64,11 @@ class Cells:
 class Layouts:
     count: int
     seed: int
-    shards: int = 1
+    shards: Shards = NO_SHARDS
 
     def numbers(self, table: Ints) -> Ints:
         """The layout of each table. Shards are one table, so they have the layout of the first."""
-        return np.where(table < self.shards, 0, table) % self.count
+        return self.shards.first(table) % self.count
 
     def widths(self, layout: Ints) -> Ints:
         widths: Ints = (self._hash(layout, 0) % np.uint64(MOST - FEWEST + 1)).astype(np.int64) + FEWEST
@@ -119,7 +119,7 @@ class Layouts:
 
     def images(self, table: Ints, changes: Changes, added: Ints | None) -> tuple[pa.ListArray, pa.ListArray]:
         """The `after` and `before` columns of these changes, as those of `Texts`."""
-        ids = primary_keys(table, changes.id, self.shards)
+        ids = self.shards.keys(table, changes.id)
         key = scramble(scramble(table.view(np.uint64) * _TABLE_SALT + np.uint64(self.seed)) + ids.view(np.uint64))
         after, before = changes.kind != DELETED, changes.kind != INSERTED
         layout = self.numbers(table)

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from tidegate.events import DELETE, EVENTS, INSERT, UPDATE
 from tidegate.format.tables import Column, Layout
+from tidegate.sources.workload.shards import NO_SHARDS, Shards
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
@@ -142,7 +143,7 @@ class Texts:
 
     rows: int
     seed: int
-    shards: int = 1
+    shards: Shards = NO_SHARDS
 
     def images(self, table: Ints, changes: Changes, added: Ints | None = None) -> tuple[pa.ListArray, pa.ListArray]:
         """The `after` and `before` columns: null where a delete has no after and an insert no before.
@@ -150,7 +151,7 @@ class Texts:
         `added` is the number of added columns of each row; None if no row has any.
         """
         key = scramble(scramble(table.view(np.uint64) + np.uint64(self.seed)) + changes.id.view(np.uint64))
-        fixed = self._fixed(primary_keys(table, changes.id, self.shards), key)
+        fixed = self._fixed(self.shards.keys(table, changes.id), key)
         return (
             self._lists(fixed, key, changes.version, changes.kind != DELETED, added),
             self._lists(fixed, key, changes.version - (changes.kind == UPDATED), changes.kind != INSERTED, added),
@@ -241,26 +242,16 @@ def change_rows(
     return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.names], schema=EVENTS)
 
 
-def first_state(tables: Ints, run: Ints, version: int, layout: Ints, shards: int = 1) -> dict[str, pa.Array]:
+def first_state(tables: Ints, run: Ints, version: int, layout: Ints, shards: Shards = NO_SHARDS) -> dict[str, pa.Array]:
     """The event columns of tables that no DDL changes. `run` is the index of each row's table in `tables`."""
     table_id = pa.array(tables[run] + FIRST_TABLE_ID)
     return {
-        "table_name": table_names(name_numbers(tables, shards)).take(pa.array(run)),
+        "table_name": table_names(shards.name_numbers(tables)).take(pa.array(run)),
         "table_id": table_id,
         "logical_table_id": table_id,
         "table_version": pa.repeat(pa.scalar(version, pa.int64()), len(run)),
         "layout": pa.array(layout[run]),
     }
-
-
-def primary_keys(table: Ints, ids: Ints, shards: int) -> Ints:
-    """The primary keys of rows with these ids. Shards of one table take turns, so that no two have the same."""
-    return ids if shards == 1 else np.where(table < shards, (ids - 1) * shards + table + 1, ids)
-
-
-def name_numbers(table: Ints, shards: int) -> Ints:
-    """The numbers in the names of these tables. The first `shards` tables have one name, that of the first."""
-    return np.where(table < shards, 0, table) + 1
 
 
 def table_names(number: Ints) -> pa.Array:

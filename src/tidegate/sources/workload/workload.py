@@ -64,9 +64,9 @@ class WorkloadSource:
         self._rate_from: tuple[float, int] | None = None
         self._neighbour_from: tuple[float, int] | None = None
         self._history = History(workload.rows, workload.rows if workload.prepare else 0, workload.mix)
-        self._texts = Texts(workload.rows, workload.seed, workload.shards)
+        self._texts = Texts(workload.rows, workload.seed, workload.of_shards)
         mixed = workload.layouts > 1
-        self._layouts = Layouts(workload.layouts, workload.seed, workload.shards) if mixed else None
+        self._layouts = Layouts(workload.layouts, workload.seed, workload.of_shards) if mixed else None
 
     def initial(self) -> Offset:
         return Cursor().offset()
@@ -186,7 +186,7 @@ class WorkloadSource:
     def _plan(self) -> Plan:
         work, steps = self._workload, self._steps
         last = steps.last if self.finite else None
-        return Plan(work.ddl, work.tables, work.seed, tso(steps.epoch_ms), steps.step_ms, last, work.shards)
+        return Plan(work.ddl, work.tables, work.seed, tso(steps.epoch_ms), steps.step_ms, last, work.of_shards)
 
     @property
     def _ddls(self) -> DdlHistory:
