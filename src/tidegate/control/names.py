@@ -78,7 +78,6 @@ class Names:
         if self.places.whole(at)[0] != was_whole or self.targets(at) != before:
             self.places.leave(at, before)
             self.dispatchers.target[at] = hashes(self.targets(at))
-            self.places.come(at)
 
     def rename_many(self, numbers: Numbers, schema_names: pa.Array, table_names: pa.Array, logical_id: Ints) -> None:
         """The first names of many. Of a number that is given twice the last name counts."""
@@ -101,7 +100,7 @@ class Names:
         first &= nameless
         at = pa.array(np.flatnonzero(first))
         self.rename_many(numbers[first], schema_names.take(at), table_names.take(at), logical_id[first])
-        self.places.come(numbers[first])
+        self.places.come(numbers[first], version[first])
         rest = np.flatnonzero(~first)
         if not len(rest):
             return

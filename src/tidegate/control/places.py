@@ -146,9 +146,10 @@ class Places:
 
     # -- names -----------------------------------------------------------------------------------------------------
 
-    def come(self, numbers: Numbers) -> None:
-        """These have a name now. The first one of a target that nobody holds is its holder."""
+    def come(self, numbers: Numbers, version: Ints) -> None:
+        """These have a name now. The oldest one of a target that nobody holds is its holder."""
         ds = self.dispatchers
+        numbers = numbers[np.lexsort((ds.table_id[numbers], version))]
         numbers = numbers[~ds.settled[numbers] & self.whole(numbers)]
         targets, first = np.unique(ds.target[numbers], return_index=True)
         free = self.holders.of(targets) == _NOBODY
@@ -186,8 +187,8 @@ class Places:
         Returns those that can land nowhere: the plain path is another's, and there are no other directories.
         """
         ds, lanes = self.dispatchers, self.lanes
-        ds.settled[numbers] = True
         holder = self.holders.of(ds.target[numbers])
+        ds.settled[numbers] = True
         theirs = self.whole(numbers) & (holder != _NOBODY) & (ds.lane[holder] != ds.lane[numbers])
         landed_ts = np.maximum(self.holders.landed_ts(ds.target[numbers]), ds.durable_ts[holder])
         newer = at_rest & (lanes.version[ds.lane[holder]] < version) & (landed_ts < first_ts)

@@ -114,10 +114,10 @@ class Queues:
         if not len(new := self.places.unsettled(dispatcher)):
             return
         numbers = dispatcher[new]
+        self.places.come(numbers, version[new])  # where the last holder has left
         holder = self.places.holders.of(self.dispatchers.target[numbers])
-        refused = self.places.settle(
-            numbers, version[new], first_ts[new], self.names.targets(numbers), self._at_rest(holder)
-        )
+        at_rest = self._at_rest(holder) & ~np.isin(holder, dispatcher)
+        refused = self.places.settle(numbers, version[new], first_ts[new], self.names.targets(numbers), at_rest)
         if len(refused):
             one, two = int(refused[0]), int(self.places.holders.of(self.dispatchers.target[refused[:1]])[0])
             target = self.names.targets(refused[:1])[0].as_py().replace("\0", ".")
