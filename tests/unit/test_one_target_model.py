@@ -101,7 +101,7 @@ class OneTargetMachine(RuleBasedStateMachine):
         self.read_on()
 
     def _row(self, table: int) -> dict[str, Any]:
-        columns = {"table_name": self.names[table], "logical_table_id": LOGICAL[table]}
+        columns: dict[str, Any] = {"table_name": self.names[table], "logical_table_id": LOGICAL[table]}
         values = str(self.seq).encode(), str(table).encode()
         version = START_TS + self.versions[table]
         return change(table, START_TS + self.last_ts[table], self.seq, *values, table_version=version, **columns)
@@ -152,7 +152,7 @@ class OneTargetMachine(RuleBasedStateMachine):
 
     @rule(writes=st.integers(0, 30), word=st.sampled_from(["unavailable", "lost"]))
     def a_restart_that_will_be_killed(self, writes: int, word: str) -> None:
-        """After so many writes all that the new process asks fails; of the first one perhaps only the answer is lost."""
+        """After so many writes all that the new process asks fails; the first time perhaps only the answer is lost."""
         self.end()
         self.begin(MemoryStore(["ok"] * writes + [word], "unavailable", self.objects))
 

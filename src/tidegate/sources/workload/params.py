@@ -31,6 +31,7 @@ class Workload:
     epoch: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     ddl: tuple[Schedule, ...] = ()
     neighbour: Habits | None = None
+    shards: int = 1
 
     @property
     def row_bytes(self) -> int:
@@ -46,6 +47,10 @@ def parse_workload(query: str) -> Workload:
         raise BadSetting("workload://sysbench: a mix of updates and deletes needs rows=2 or more")
     if workload.neighbour is not None and (not workload.rate or workload.events is not None or workload.ddl):
         raise BadSetting("workload://sysbench: neighbour needs a rate, and goes neither with events nor with ddl")
+    if workload.shards > 1 and (workload.ddl or workload.neighbour or workload.rows * workload.shards >= 2**31):
+        raise BadSetting(
+            "workload://sysbench: shards goes neither with ddl nor with neighbour, and rows times shards is below 2^31"
+        )
     return workload
 
 
@@ -110,4 +115,5 @@ _READERS: dict[str, Callable[[str], object]] = {
     "epoch": _read_epoch,
     "ddl": read_schedules,
     "neighbour": read_habits,
+    "shards": _whole(1, 1000),
 }

@@ -138,10 +138,14 @@ class History:
 
 @dataclass(frozen=True)
 class Texts:
-    """The values of rows: k and pad depend on (seed, table, id), c on the version too."""
+    """The values of rows: k and pad depend on (seed, table, id), c on the version too.
+
+    Of `shards` tables that have one name each has ids of its own.
+    """
 
     rows: int
     seed: int
+    shards: int = 1
 
     def images(self, table: Ints, changes: Changes, added: Ints | None = None) -> tuple[pa.ListArray, pa.ListArray]:
         """The `after` and `before` columns: null where a delete has no after and an insert no before.
@@ -149,7 +153,7 @@ class Texts:
         `added` is the number of added columns of each row; None if no row has any.
         """
         key = scramble(scramble(table.view(np.uint64) + np.uint64(self.seed)) + changes.id.view(np.uint64))
-        fixed = self._fixed(changes.id, key)
+        fixed = self._fixed((changes.id - 1) * self.shards + table % self.shards + 1, key)
         return (
             self._lists(fixed, key, changes.version, changes.kind != DELETED, added),
             self._lists(fixed, key, changes.version - (changes.kind == UPDATED), changes.kind != INSERTED, added),
@@ -240,11 +244,14 @@ def change_rows(
     return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.names], schema=EVENTS)
 
 
-def first_state(tables: Ints, run: Ints, version: int, layout: int) -> dict[str, pa.Array]:
-    """The event columns of tables that no DDL changes. `run` is the index of each row's table in `tables`."""
+def first_state(tables: Ints, run: Ints, version: int, layout: int, shards: int = 1) -> dict[str, pa.Array]:
+    """The event columns of tables that no DDL changes. `run` is the index of each row's table in `tables`.
+
+    So many tables in a row, `shards`, have one name.
+    """
     table_id = pa.array(tables[run] + FIRST_TABLE_ID)
     return {
-        "table_name": table_names(tables + 1).take(pa.array(run)),
+        "table_name": table_names(tables // shards + 1).take(pa.array(run)),
         "table_id": table_id,
         "logical_table_id": table_id,
         "table_version": pa.repeat(pa.scalar(version, pa.int64()), len(run)),

@@ -73,7 +73,7 @@ class WorkloadSource:
         self._neighbour_from: tuple[float, int] | None = None
         self._history = History(workload.rows, workload.rows if workload.prepare else 0, workload.mix)
         self._lives = Lives(self._history)
-        self._texts = Texts(workload.rows, workload.seed)
+        self._texts = Texts(workload.rows, workload.seed, workload.shards)
         self._layout = LAYOUT.fingerprint
 
     def initial(self) -> Offset:
@@ -298,7 +298,10 @@ class WorkloadSource:
         changes = self._history.changes(position) if states is None else self._in_life(position, tables, run, states)
         images = self._texts.images(table, changes, None if states is None else added_columns(states, run))
         commit_ts = self._steps.commit_ts(table, position)
-        state = first_state(tables, run, self._version, self._layout) if states is None else state_columns(states, run)
+        if states is None:
+            state = first_state(tables, run, self._version, self._layout, self._texts.shards)
+        else:
+            state = state_columns(states, run)
         return change_rows(changes, position, (start_ts(commit_ts), commit_ts), images, state)
 
     def _in_life(self, position: Ints, tables: Ints, run: Ints, states: States) -> Changes:
