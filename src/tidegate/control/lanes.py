@@ -51,6 +51,7 @@ class Lanes(Columns):
     _dtypes = {  # noqa: RUF012
         "number": np.int64, "date": np.int64, "version": np.int64, "directory": np.int64, "schema_version": np.int64,
         "busy": np.bool_, "owed": np.bool_, "look": np.bool_, "own": np.bool_,
+        "new_here": np.bool_,
     }  # fmt: skip
     number: Ints
     date: Ints
@@ -59,6 +60,7 @@ class Lanes(Columns):
     schema_version: Ints
     busy: NDArray[np.bool_]  # a landing is under way, or waits for its retry
     look: NDArray[np.bool_]  # its state was given up: the next landing looks first which files exist
+    new_here: NDArray[np.bool_]  # it has no file under its name yet: older versions there are of other tables
     own: NDArray[np.bool_]  # its path has the table id in it, as that of a partition: the plain path is another's
     owed: NDArray[np.bool_]  # an old writer may still create its next files: the lane keeps its date until it cannot
 
@@ -83,7 +85,7 @@ class Lanes(Columns):
         self.busy[heads] = True
         first = within == 0
         # Readers expect equal columns in one directory, but only for the files of one table.
-        put = np.where(self.own[lane] & (not self.foreign), WRITE, CHECK)
+        put = np.where((self.own[lane] | self.new_here[lane]) & (not self.foreign), WRITE, CHECK)
         schema = np.where((self.schema_version[lane] != version) & first, put, SETTLED).astype(np.int8)
         schema[self.look[lane] & first] = LOOK
         return Numbered(number, self.directory[lane], self.date[lane], schema)
@@ -119,7 +121,7 @@ class Lanes(Columns):
 
     def settle(self, lane: Numbers, version: Ints) -> None:
         """These lanes have landed a file of this version, so its schema file exists."""
-        self.schema_version[lane] = version
+        self.schema_version[lane], self.new_here[lane] = version, False
 
     def release(self, lane: Numbers) -> None:
         """All files of these lanes landed, so the lanes are free for the next landing."""

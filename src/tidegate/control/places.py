@@ -9,7 +9,7 @@ commit-ts order, version by version. Rules:
    rename. The path then belongs to the newcomer for good.
 2. Any other dispatcher gets a directory of its own, named by its table id, as a partition has it. Its changes have a
    mark of their own there, so nothing of them is dropped.
-3. It is settled once for a dispatcher and a target, when the first file there is planned. Who lost the plain path goes
+3. It is decided once for a dispatcher and a target, when the first file there is planned. Who lost the plain path goes
    on in a directory of its own. A reader comes to the plain path first, so the changes of a dispatcher stay in order.
 4. Where a holder's state was given up, or where it went to another name, the target is in `Left`. Who comes there
    looks first which files exist, and takes the plain path only if no schema file is newer than its own version.
@@ -130,7 +130,7 @@ class Left:
 
 @dataclass
 class Places:
-    """Settles where dispatchers land. `lanes.own` says of each lane whether it has a directory of its own."""
+    """Decides where dispatchers land. `lanes.own` says of each lane whether it has a directory of its own."""
 
     dispatchers: Dispatchers
     lanes: Lanes
@@ -150,18 +150,18 @@ class Places:
         """These have a name now. The oldest one of a target that nobody holds is its holder."""
         ds = self.dispatchers
         numbers = numbers[np.lexsort((ds.table_id[numbers], version))]
-        numbers = numbers[~ds.settled[numbers] & self.whole(numbers)]
+        numbers = numbers[~ds.placed[numbers] & self.whole(numbers)]
         targets, first = np.unique(ds.target[numbers], return_index=True)
         free = self.holders.of(targets) == _NOBODY
         self.holders.put(targets[free], numbers[first[free]], np.full(int(free.sum()), -1, np.int64))
 
     def leave(self, numbers: Numbers, targets: pa.Array) -> None:
-        """These go from these targets to others, or to another kind of path: it is settled anew where they land."""
+        """These go from these targets to others, or to another kind of path: it is decided anew where they land."""
         ds = self.dispatchers
-        was_there = self._holding(numbers) & ds.settled[numbers]
+        was_there = self._holding(numbers) & ds.placed[numbers]
         self.holders.remove(ds.target[numbers], numbers)
         self.left.add(checksums(targets.filter(pa.array(was_there))), np.maximum(ds.durable_ts[numbers[was_there]], 0))
-        ds.settled[numbers] = False
+        ds.placed[numbers] = False
         self.lanes.own[ds.lane[numbers]] = False
 
     def give_up(self, numbers: Numbers, targets: pa.Array) -> None:
@@ -173,13 +173,13 @@ class Places:
     def _holding(self, numbers: Numbers) -> NDArray[np.bool_]:
         return np.asarray(self.holders.of(self.dispatchers.target[numbers]) == numbers)
 
-    # -- settling --------------------------------------------------------------------------------------------------
+    # -- placing ---------------------------------------------------------------------------------------------------
 
-    def unsettled(self, numbers: Numbers) -> Numbers:
+    def unplaced(self, numbers: Numbers) -> Numbers:
         """Positions of those whose first file at their target is planned now."""
-        return np.flatnonzero(~self.dispatchers.settled[numbers])
+        return np.flatnonzero(~self.dispatchers.placed[numbers])
 
-    def settle(
+    def place(
         self, numbers: Numbers, version: Ints, first_ts: Ints, targets: pa.Array, at_rest: NDArray[np.bool_]
     ) -> Numbers:
         """Where these land. `at_rest` says of the holders of their targets whether nothing of them is under way.
@@ -188,7 +188,8 @@ class Places:
         """
         ds, lanes = self.dispatchers, self.lanes
         holder = self.holders.of(ds.target[numbers])
-        ds.settled[numbers] = True
+        ds.placed[numbers] = True
+        lanes.new_here[ds.lane[numbers]] = self.whole(numbers)
         theirs = self.whole(numbers) & (holder != _NOBODY) & (ds.lane[holder] != ds.lane[numbers])
         landed_ts = np.maximum(self.holders.landed_ts(ds.target[numbers]), ds.durable_ts[holder])
         newer = at_rest & (lanes.version[ds.lane[holder]] < version) & (landed_ts < first_ts)
@@ -198,7 +199,7 @@ class Places:
         theirs[takers] = False
         others: Numbers = numbers[theirs]
         if self.shared_lanes:
-            ds.settled[others] = False
+            ds.placed[others] = False
             return others
         self._begin_own(others)
         self._look_where_left(numbers, first_ts, targets)
@@ -208,7 +209,7 @@ class Places:
         ds = self.dispatchers
         self.holders.put(ds.target[numbers], numbers, landed_ts)
         if self.shared_lanes:
-            ds.settled[np.flatnonzero(np.isin(ds.lane[: ds.size], ds.lane[holder]))] = False
+            ds.placed[np.flatnonzero(np.isin(ds.lane[: ds.size], ds.lane[holder]))] = False
         else:
             self._begin_own(holder)
 
@@ -244,8 +245,8 @@ class Places:
         another, a release without these rules wrote them, and nobody holds it.
         """
         ds, lanes = self.dispatchers, self.lanes
-        ds.settled[numbers] = True
-        numbers = numbers[self.whole(numbers) & (ds.span[numbers] == 0) & (ds.target[numbers] != 0)]
+        ds.placed[numbers] = lanes.version[ds.lane[numbers]] > 0  # otherwise none of its files was ever planned
+        numbers = numbers[self.whole(numbers) & ds.placed[numbers] & (ds.span[numbers] == 0)]
         plain = numbers[~lanes.own[ds.lane[numbers]]]
         durable_ts = ds.durable_ts[plain]
         came_ts = np.where(durable_ts > 0, durable_ts, np.iinfo(np.int64).max)  # without any, it was about to land
@@ -256,7 +257,7 @@ class Places:
         self.holders.put(ds.target[last[holds]], last[holds], self._newest_ts(numbers, ds.target[last[holds]]))
         others = plain[~np.isin(ds.lane[plain], ds.lane[last[holds]])]
         if self.shared_lanes:
-            ds.settled[others] = False
+            ds.placed[others] = False
         else:
             self._begin_own(others)
         return last[~holds]

@@ -106,18 +106,18 @@ class Queues:
             self.lanes.look[lanes[back]] = True
             self.dropped = np.delete(self.dropped, at[back])
             own = back & np.isin(keys, self.dropped_own)
-            self.lanes.own[lanes[own]] = ds.settled[new[own]] = True
+            self.lanes.own[lanes[own]] = ds.placed[new[own]] = True
             self.dropped_own = np.setdiff1d(self.dropped_own, keys[own])
 
-    def settle_places(self, dispatcher: Numbers, version: Ints, first_ts: Ints) -> None:
+    def place_new(self, dispatcher: Numbers, version: Ints, first_ts: Ints) -> None:
         """The next files of these have these versions and begin here: whose first ones they are get their paths."""
-        if not len(new := self.places.unsettled(dispatcher)):
+        if not len(new := self.places.unplaced(dispatcher)):
             return
         numbers = dispatcher[new]
         self.places.come(numbers, version[new])  # where the last holder has left
         holder = self.places.holders.of(self.dispatchers.target[numbers])
         at_rest = self._at_rest(holder) & ~np.isin(holder, dispatcher)
-        refused = self.places.settle(numbers, version[new], first_ts[new], self.names.targets(numbers), at_rest)
+        refused = self.places.place(numbers, version[new], first_ts[new], self.names.targets(numbers), at_rest)
         if len(refused):
             one, two = int(refused[0]), int(self.places.holders.of(self.dispatchers.target[refused[:1]])[0])
             target = self.names.targets(refused[:1])[0].as_py().replace("\0", ".")

@@ -184,9 +184,12 @@ def _restore_rows(queues: Queues, tables: pa.Table) -> None:
 
 def _restore_places(queues: Queues, numbers: Numbers, targets: pa.Array, ints: Mapping[str, Ints]) -> None:
     """Who has the plain path of each target; where somebody was who is elsewhere now, the next one looks."""
-    places, ds = queues.places, queues.dispatchers
+    places, ds, lanes = queues.places, queues.dispatchers, queues.lanes
+    here = hashes(targets) == ds.target[numbers]
+    lanes.new_here[ds.lane[numbers]] = places.whole(numbers)
+    lanes.new_here[ds.lane[numbers[here & (ints["last_ts"] > 0)]]] = False
     plain = (ints["table_id"] == ints["logical_table_id"]) & (ints["own_directory"] == 0) & (ints["last_ts"] > 0)
-    gone = np.flatnonzero(plain & (hashes(targets) != ds.target[numbers]))
+    gone = np.flatnonzero(plain & ~here)
     places.left.add(checksums(targets.take(pa.array(gone))), ints["last_ts"][gone])
     nobodys = places.restore(np.unique(numbers))
     places.left.add(checksums(queues.names.targets(nobodys)), places.landed_ts(nobodys))

@@ -121,7 +121,7 @@ def number_files(queues: Queues, cut: Cut, reason: str, date: int, numbering: Nu
         raise BrokenInvariant(f"{name}: version {version[back][0]} would land after a newer one")
     heads = group_starts(lane)
     queues.names.begin_versions(owners[heads], version[heads])
-    queues.settle_places(owners[heads], version[heads], items.first_ts[cut.slots[starts[heads]]])
+    queues.place_new(owners[heads], version[heads], items.first_ts[cut.slots[starts[heads]]])
     numbered = lanes.begin(lane, version, date)
     return Round(
         id=numbering.round_id(),

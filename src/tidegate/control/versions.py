@@ -86,7 +86,7 @@ def _destinations(
         if version > own and not ours and queues.lanes.foreign and round_.schema[first] == CHECK:
             dropped.append(lane)
             queues.lanes.number[lane] = before
-        elif version < own and not shared and not queues.lanes.own[lane]:
+        elif version < own and not shared and (queues.lanes.foreign or not queues.lanes.new_here[lane]):
             destinations[lane] = Destination(version, number, SETTLED)
         else:
             if version > own and round_.schema[first] == LOOK:
