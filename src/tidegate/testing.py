@@ -45,7 +45,15 @@ from tidegate.executor.land import land_files, land_schemas
 from tidegate.executor.rows import ITEMS, SchemaPlan
 from tidegate.format.decode.csv import Line, decode
 from tidegate.format.encode.csv import CsvOptions
-from tidegate.format.layout import PathOptions, data_path, parse_index_path, parse_index_text
+from tidegate.format.layout import (
+    DataKey,
+    PathOptions,
+    data_path,
+    index_path,
+    parse_index_path,
+    parse_index_text,
+    schema_versions,
+)
 from tidegate.format.tables import Column, Layout
 from tidegate.observe.metrics import Metrics
 from tidegate.spark.wiring import changefeed_options
@@ -464,3 +472,45 @@ def landed_lines(
                 raise StoreRefused(f"{path} says {last} but file {number} is not there")
             lines.extend(decode(data, layout, csv or CsvOptions()))
     return found
+
+
+@dataclass
+class Consumer:
+    """Reads a sink as TiCDC's consumer does, a round at a time; `taken` are the lines in the order it applies them.
+
+    In a round it reads the files that are new, by version, partition and date. It keeps one mark for each schema, table
+    and partition: a line below it goes to `dropped`, unless the file's name has a dispatcher.
+    """
+
+    paths: PathOptions = field(default_factory=PathOptions)
+    csv: CsvOptions = field(default_factory=lambda: CsvOptions(include_commit_ts=True))
+    layout: Layout = SHAPE
+    taken: list[Line] = field(default_factory=list)
+    dropped: list[Line] = field(default_factory=list)
+    _read: dict[DataKey, int] = field(default_factory=dict)  # the last number of each index
+    _marks: dict[tuple[str, str, int], int] = field(default_factory=dict)
+
+    def round(self, store: Store) -> None:
+        found = [(key, path) for path, _ in store.list("") if (key := parse_index_path(path, self.paths)) is not None]
+        for key, path in sorted(found, key=lambda one: (one[0].version, _partition(one[0]), one[0].date, one[0])):
+            _, last = parse_index_text((store.get(path) or b"").decode(), self.paths.extension)
+            self._refuse_without_schema(store, key)
+            for number in range(self._read.get(key, 0) + 1, last + 1):
+                self._take(key, decode(store.get(data_path(key, number, self.paths)) or b"", self.layout, self.csv))
+            self._read[key] = last
+
+    def _refuse_without_schema(self, store: Store, key: DataKey) -> None:
+        folder = f"{index_path(key, self.paths).split(f'/{key.version}/')[0]}/meta"
+        if key.version not in schema_versions(path for path, _ in store.list(folder)):
+            raise StoreRefused(f"{folder} has no schema file of version {key.version}")
+
+    def _take(self, key: DataKey, lines: Iterable[Line]) -> None:
+        group = (key.schema, key.table, _partition(key))
+        for line in lines:
+            ts, mark = line.commit_ts or 0, self._marks.get(group, 0)
+            (self.taken if ts >= mark or key.dispatcher else self.dropped).append(line)
+            self._marks[group] = max(ts, mark)
+
+
+def _partition(key: DataKey) -> int:
+    return key.table_id if key.is_partition else 0

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tidegate.driver.changefeed import Changefeed
-from tidegate.errors import BadSetting
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions, parse_data_path
 from tidegate.format.rules.rules import ColumnSelector, ColumnSelectors, Route, Routes, Rules, TableFilter
@@ -113,9 +112,9 @@ def test_a_crash_while_it_moves_loses_and_doubles_nothing(opened: Open, store: M
 def test_rows_behind_a_newer_schema_file_of_another_writer_are_dropped_and_acknowledged(
     opened: Open, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    changefeed = opened()
     path, text = schema_file(START_TS + 50)
     store.objects[path] = text
+    changefeed = opened()
     insert(changefeed, 1)
     assert files(store) == []
     assert changefeed.ledger.idle
@@ -133,6 +132,7 @@ def test_what_this_changefeed_wrote_for_a_namesake_drops_and_mixes_nothing(opene
     insert(changefeed, 2, START_TS)  # an older table of the same name, still under way
     insert(changefeed, 60, START_TS + 60, table_id=3, table_name="t1")
     assert files(store) == [(START_TS, 1), (START_TS + 50, 1), (START_TS + 60, 1)]
+    assert [path for path in store.objects if f"/{START_TS}/1/" in path], "it has a directory of its own"
 
 
 def test_partitions_fall_back_each_in_its_own_directory(opened: Open, store: MemoryStore) -> None:
@@ -156,13 +156,6 @@ def test_routes_move_paths_rows_and_schema_files(opened: Open, store: MemoryStor
     ] * 2
     (text,) = (data for path, data in store.objects.items() if "/meta/schema_" in path)
     assert b'"Table": "shop_t1",\n    "Schema": "archive"' in text
-
-
-def test_two_tables_routed_to_one_name_are_refused_by_name(opened: Open) -> None:
-    changefeed = opened(rules=Rules(routes=Routes((Route(("shop.*",), "archive", "all"),))))
-    insert(changefeed, 1)
-    with pytest.raises(BadSetting, match=r"shop.t1 and shop.t2 are both routed to archive.all"):
-        insert(changefeed, 2, table_id=2)
 
 
 def test_filtered_rows_are_not_landed_and_do_not_hold_the_checkpoint_back(opened: Open, store: MemoryStore) -> None:

@@ -59,7 +59,7 @@ def index_file(table: int) -> str:
 
 def plan(file: int, table: int = 1, number: int = 1, schema: int = SETTLED, **changes: Any) -> Plan:
     version = (VERSION, VERSION, SHAPE.fingerprint, None)
-    values = (file, table, "shop", f"t{table}", table, table, "", *version, DATE, number, schema)
+    values = (file, table, "shop", f"t{table}", table, False, "", *version, DATE, number, schema)
     cut = (len(LINE), [0], [0], [len(LINE)])
     return dict(zip(PLANS.names, (*values, *cut), strict=True)) | changes
 

@@ -33,10 +33,11 @@ from tidegate.executor.rows import ITEMS
 LIMITS = Limits(flush_interval_s=5.0, round_tables=3, spool_max_bytes=20_000)
 SHARE = LIMITS.spool_max_bytes * LIMITS.dispatcher_share
 LOGICAL = {1: 1, 2: 2, 3: 3, 4: 4, 51: 50, 52: 50}  # four tables and the two partitions of a fifth
+NAMES = {1: "t1", 2: "t2", 3: "t3", 4: "t3", 50: "t3"}  # three of them have one name
 TABLES = tuple(LOGICAL)
 SIZES = st.integers(1, 900) | st.just(400) | st.integers(1, 2_500)
 Key = tuple[int, int]  # (table, seq): names one item
-File = tuple[int, int, int, int, tuple[Key, ...]]  # lane, number, version, date, keys
+File = tuple[int, int, int, int, bool, tuple[Key, ...]]  # lane, number, version, date, own directory, keys
 NONE = frozenset[int]()
 
 
@@ -125,12 +126,16 @@ class LedgerMachine(RuleBasedStateMachine):
         self.now, self.date = 0.0, 20260131
         self.ts = self.seq = self.batch = 0
         self.versions = dict.fromkeys(LOGICAL.values(), 1)
+        # Where partitions have no directories, tables cannot share a name.
+        self.names = NAMES if not shared else {table: f"t{table}" for table in NAMES}
+        self.paths: dict[tuple[str, int, int, int, int], int] = {}  # by path, whose it is
+        self.marks: dict[tuple[str, int], int] = {}  # of a reader that reads the files as they are planned
         self.under_way: dict[int, Round] = {}
         self.hung: set[int] = set()  # lanes that must be planned again apart from the others
         self.move: Move | None = None
         self.moves = 0
         self.files: dict[int, File] = {}  # by plan
-        self.numbers: dict[tuple[int, int, int], int] = {}  # by lane, version, date: the last one given
+        self.numbers: dict[tuple[int, int, int, bool], int] = {}  # by lane, version, date and place: the last one given
         self.lane_at: dict[int, tuple[int, int]] = {}  # by lane: the furthest version and date
 
     # -- what may happen -----------------------------------------------------------------------------------------
@@ -150,7 +155,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def _transaction(self, data: st.DataObject) -> list[Item]:
         self.ts += 1
         if data.draw(st.integers(0, 9)) == 7:
-            self.versions[data.draw(st.sampled_from([1, 50]))] += 1
+            self.versions[data.draw(st.sampled_from([1, 3, 4, 50]))] += 1
         chunks = data.draw(st.lists(st.tuples(st.sampled_from(TABLES), SIZES), min_size=1, max_size=4))
         return [self._item(table, length, data.draw(st.integers(0, 1))) for table, length in chunks]
 
@@ -161,7 +166,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _accept(self, sent: list[Item], fresh: list[Item], duplicates: int, resolved: int) -> None:
         model, ends = self.model, Counter[str]()
-        rows = [_row(item, self.batch, ends) for item in sent]
+        rows = [_row(item, self.batch, ends, self.names) for item in sent]
         end = f"end-{self.batch}"
         accepted = self.ledger.accept(self.batch, pa.Table.from_pylist(rows, schema=ITEMS), self.now, end, resolved)
         assert (accepted.items, accepted.duplicates) == (len(fresh), duplicates)
@@ -219,7 +224,7 @@ class LedgerMachine(RuleBasedStateMachine):
         item = self._item(table, length, 0)
         before = [part.key[1] for part in accepted if part.ts == self.ts and part.batch == accepted[-1].batch]
         if _has_moved_insert(before[-1]) or _has_moved_insert(item.key[1]):
-            rows = pa.Table.from_pylist([_row(item, self.batch, Counter())], schema=ITEMS)
+            rows = pa.Table.from_pylist([_row(item, self.batch, Counter(), self.names)], schema=ITEMS)
             with pytest.raises(BadEvents, match="came in two micro-batches"):
                 self.ledger.accept(self.batch, rows, self.now, f"end-{self.batch}", 0)
         else:
@@ -305,6 +310,7 @@ class LedgerMachine(RuleBasedStateMachine):
             else:
                 self._check_front(file)
                 self._check_number(file)
+                self._check_path(file)
                 self.files[int(round_.plan[i])] = file
         if apart := set(round_.lane.tolist()) & self.hung:
             assert set(round_.lane.tolist()) == apart, "what hung comes apart from the others"
@@ -323,10 +329,11 @@ class LedgerMachine(RuleBasedStateMachine):
         keys = tuple(zip(tables, queues.items.first_seq[slots].tolist(), strict=True))
         assert set(tables) == {int(queues.dispatchers.table_id[round_.dispatcher[i]])}
         assert int(round_.bytes[i]) == int(queues.items.length[slots].sum())
-        return int(round_.lane[i]), int(round_.number[i]), int(round_.version[i]), int(round_.date[i]), keys
+        lane, own = int(round_.lane[i]), bool(self.ledger.queues.lanes.own[round_.lane[i]])
+        return lane, int(round_.number[i]), int(round_.version[i]), int(round_.date[i]), own, keys
 
     def _check_front(self, file: File) -> None:
-        _, _, version, _, keys = file
+        _, _, version, _, _, keys = file
         queue = self.model.queued[keys[0][0]]
         front, self.model.queued[keys[0][0]] = queue[: len(keys)], queue[len(keys) :]
         assert tuple(item.key for item in front) == keys, "the front of the queue, in order"
@@ -339,20 +346,31 @@ class LedgerMachine(RuleBasedStateMachine):
             assert sum(item.length for item in whole) > self.limits.file_size_bytes, "only a large transaction is cut"
 
     def _check_number(self, file: File) -> None:
-        lane, number, version, date, _ = file
-        assert number == self.numbers.get((lane, version, date), 0) + 1, "no gap and no repeat"
-        self.numbers[lane, version, date] = number
+        lane, number, version, date, own, _ = file
+        assert number == self.numbers.get((lane, version, date, own), 0) + 1, "no gap and no repeat"
+        self.numbers[lane, version, date, own] = number
         furthest = self.lane_at.get(lane, (0, 0))
         assert version >= furthest[0]
         assert date >= furthest[1]
         self.lane_at[lane] = (version, date)
+
+    def _check_path(self, file: File) -> None:
+        """No path is given twice, and a reader that keeps a mark for each partition of a name drops nothing."""
+        lane, number, version, date, is_own, keys = file
+        table, name = keys[0][0], self.names[LOGICAL[keys[0][0]]]
+        own = table if is_own or (table != LOGICAL[table] and not self.shared) else 0
+        assert self.paths.setdefault((name, version, own, date, number), lane) == lane
+        if not self.shared:  # there TiCDC's own partitions go back and forth, too
+            first_ts, last_ts = (self.model.planned[key].ts for key in (keys[0], keys[-1]))
+            assert first_ts >= self.marks.get((name, own), 0)
+            self.marks[name, own] = last_ts
 
     def _answer(self, round_: Round, most: dict[int, int], hung: frozenset[int] | set[int] = NONE) -> None:
         model, seen, landed = self.model, Counter[int](), []
         for lane in round_.lane.tolist():
             seen[lane] += 1
             landed.append(seen[lane] <= most[lane])
-        keys = [key for i, done in enumerate(landed) if done for key in self._file(round_, i)[4]]
+        keys = [key for i, done in enumerate(landed) if done for key in self._file(round_, i)[5]]
         is_hung = np.isin(round_.lane, list(hung)) & ~np.array(landed)
         durable = self.ledger.receive(round_, np.array(landed), self.now, 0.1, hung=is_hung)
         self.hung |= set(round_.lane[is_hung].tolist())
@@ -457,8 +475,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.planner.planned_bytes == 0
         assert self.ledger.checkpoint() == self.model.resolved
         by_lane = defaultdict[tuple[int, ...], list[int]](list)
-        for lane, number, version, date, _ in self.files.values():
-            by_lane[lane, version, date].append(number)
+        for lane, number, version, date, own, _ in self.files.values():
+            by_lane[lane, version, date, own].append(number)
         for numbers in by_lane.values():
             assert all(b - a == 1 for a, b in pairwise([0, *sorted(numbers)])), "every number once"
 
@@ -473,14 +491,14 @@ def _has_moved_insert(seq: int) -> bool:
     return seq % 4 == 0
 
 
-def _row(item: Item, batch: int, ends: Counter[str]) -> dict[str, object]:
+def _row(item: Item, batch: int, ends: Counter[str], names: dict[int, str]) -> dict[str, object]:
     """The item as ingest reports it, appended to its segment; one sent again comes in a segment of this batch."""
     segment = item.segment if item.batch == batch else f"{batch}-again"
     offset, ends[segment] = ends[segment], ends[segment] + item.length
     (table, seq), logical = item.key, LOGICAL[item.key[0]]
     return {
         "kind": "rows", "table_id": table, "span": 0, "logical_table_id": logical, "schema_name": "shop",
-        "table_name": f"t{logical}", "version": item.version, "layout": 7, "first_ts": item.ts, "first_seq": seq,
+        "table_name": names[logical], "version": item.version, "layout": 7, "first_ts": item.ts, "first_seq": seq,
         "last_ts": item.ts, "last_seq": seq, "rows": _rows(seq), "tier": 1, "segment": segment, "offset": offset,
         "length": item.length, "checksum": 0, "moved": 3 * _has_moved_insert(seq),
     }  # fmt: skip

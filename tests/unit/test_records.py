@@ -23,12 +23,13 @@ ROWS = st.lists(
             "schema_name": st.sampled_from(["shop", "größe"]),
             "table_name": st.text(min_size=1, max_size=5),
             **dict.fromkeys(
-                ("version", "directory", "date", "number", "schema_version", "last_ts", "last_seq"), POSITIVE
+                ("version", "directory", "date", "number", "schema_version", "last_ts", "last_seq", "layout"), POSITIVE
             ),
+            "own_directory": st.booleans(),
         }
     ),
     max_size=8,
-    unique_by=lambda row: (row["table_id"], row["span"]),
+    unique_by=(lambda row: (row["table_id"], row["span"]), lambda row: row["table_name"]),
 )
 KEYS = st.lists(st.integers(1 << 60, 1 << 61), unique=True).map(sorted)
 
@@ -59,7 +60,7 @@ def table(rows: list[dict[str, object]]) -> pa.Table:
 def row(**values: object) -> dict[str, object]:
     first = {"table_id": 7, "span": 0, "logical_table_id": 7, "schema_name": "shop", "table_name": "orders"}
     lane = {"version": 3, "directory": 3, "date": 20260131, "number": 5, "schema_version": 3}
-    return {**first, **lane, "last_ts": 40, "last_seq": 2, **values}
+    return {**first, **lane, "last_ts": 40, "last_seq": 2, "own_directory": False, "layout": 9, **values}
 
 
 @settings(deadline=None)

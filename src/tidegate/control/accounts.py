@@ -47,8 +47,7 @@ class Accounts:
     """Queues, spool and progress, and what goes through them."""
 
     limits: Limits
-    shared_lanes: bool = False
-    queues: Queues = field(init=False)
+    queues: Queues = field(default_factory=Queues)
     spool: Spool = field(init=False)
     progress: Progress = field(default_factory=Progress)
     accepted_items: int = 0
@@ -58,7 +57,6 @@ class Accounts:
     _held: set[int] = field(default_factory=set)  # dispatchers that are over their share of the spool
 
     def __post_init__(self) -> None:
-        self.queues = Queues(self.shared_lanes)
         self.spool = Spool(self.limits.spool_max_bytes)
 
     def store(self, number: int, batch: Batch, now: float) -> Stored:

@@ -1,6 +1,7 @@
 """Lanes: a lane is one index path, and the files behind it are numbered one after the other.
 
 Usually a dispatcher has a lane of its own. Partitions whose path has no partition in it share the lane of their table.
+Tables of one target have different paths (`places.py`), so no two lanes ever write to one path.
 Invariants:
 1. A lane has at most one landing under way. The next number is only known when the last one has landed or failed.
 2. Neither its date nor its version ever goes back, whatever the clock says. A new date or version is a new directory,
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.control.columns import Columns, Ints, Numbers, group_positions, group_sizes, group_starts
-from tidegate.format.tables import CHECK, LOOK, SETTLED
+from tidegate.format.tables import CHECK, LOOK, SETTLED, WRITE
 
 
 class Destination(NamedTuple):
@@ -49,7 +50,8 @@ class Lanes(Columns):
 
     _dtypes = {  # noqa: RUF012
         "number": np.int64, "date": np.int64, "version": np.int64, "directory": np.int64, "schema_version": np.int64,
-        "busy": np.bool_, "owed": np.bool_, "look": np.bool_,
+        "busy": np.bool_, "owed": np.bool_, "look": np.bool_, "own": np.bool_,
+        "new_here": np.bool_,
     }  # fmt: skip
     number: Ints
     date: Ints
@@ -58,6 +60,8 @@ class Lanes(Columns):
     schema_version: Ints
     busy: NDArray[np.bool_]  # a landing is under way, or waits for its retry
     look: NDArray[np.bool_]  # its state was given up: the next landing looks first which files exist
+    new_here: NDArray[np.bool_]  # it has no file under its name yet: older versions there are of other tables
+    own: NDArray[np.bool_]  # its path has the table id in it, as that of a partition: the plain path is another's
     owed: NDArray[np.bool_]  # an old writer may still create its next files: the lane keeps its date until it cannot
 
     def __init__(self) -> None:
@@ -80,7 +84,9 @@ class Lanes(Columns):
         self.number[heads] += counts
         self.busy[heads] = True
         first = within == 0
-        schema = np.where((self.schema_version[lane] != version) & first, CHECK, SETTLED).astype(np.int8)
+        # Readers expect equal columns in one directory, but only for the files of one table.
+        put = np.where((self.own[lane] | self.new_here[lane]) & (not self.foreign), WRITE, CHECK)
+        schema = np.where((self.schema_version[lane] != version) & first, put, SETTLED).astype(np.int8)
         schema[self.look[lane] & first] = LOOK
         return Numbered(number, self.directory[lane], self.date[lane], schema)
 
@@ -115,7 +121,7 @@ class Lanes(Columns):
 
     def settle(self, lane: Numbers, version: Ints) -> None:
         """These lanes have landed a file of this version, so its schema file exists."""
-        self.schema_version[lane] = version
+        self.schema_version[lane], self.new_here[lane] = version, False
 
     def release(self, lane: Numbers) -> None:
         """All files of these lanes landed, so the lanes are free for the next landing."""

@@ -26,7 +26,9 @@ from tidegate.control.compaction import Compaction, Copy, Move
 from tidegate.control.idle import IdleTables
 from tidegate.control.limits import Limits
 from tidegate.control.markers import Block
+from tidegate.control.names import Target
 from tidegate.control.planner import Planner
+from tidegate.control.queues import Queues
 from tidegate.control.records import Exported, FloorColumns, Saved, export, floor, restore
 from tidegate.control.rounds import Round
 from tidegate.control.versions import NOWHERE, Found, redirect, rename
@@ -63,9 +65,11 @@ class Ledger:
     limits: Limits
     shared_lanes: bool = False
     spans: int = 1  # dispatchers per table
+    by_name: bool = True  # paths have names and no ids
+    target: Target | None = None  # None if tables land under their own names
 
     def __post_init__(self) -> None:
-        self.accounts = Accounts(self.limits, self.shared_lanes)
+        self.accounts = Accounts(self.limits, Queues(self.shared_lanes, self.by_name, self.target))
         self.queues, self.spool, self.progress = self.accounts.queues, self.accounts.spool, self.accounts.progress
         self.blocking = Blocking(self.queues, self.spans)
         self.planner = Planner(self.limits, self.queues, self.blocking.markers)

@@ -10,13 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidegate.control.checkpoint import NOTHING_PENDING
 from tidegate.control.columns import Ints, Keys, Numbers, group_lasts, group_starts, pack
 from tidegate.control.dispatchers import Dispatchers
 from tidegate.control.items import END, Items
 from tidegate.control.lanes import Lanes
-from tidegate.control.names import Names
+from tidegate.control.names import Names, Target
+from tidegate.control.places import Places
+from tidegate.errors import BadEvents
 
 
 @dataclass
@@ -24,18 +27,23 @@ class Queues:
     """The dispatchers, their items, lanes and names. A dispatcher is known by a dense number, its row."""
 
     shared_lanes: bool = False  # partitions without separator share the lane of their logical table
+    by_name: bool = True  # paths have names and no ids
+    target: Target | None = None  # None if tables land under their own names
     items: Items = field(default_factory=Items)
     dispatchers: Dispatchers = field(default_factory=Dispatchers)
     lanes: Lanes = field(default_factory=Lanes)
     names: Names = field(init=False)
+    places: Places = field(init=False)
     queued: int = 0  # items in queues
     active: int = 0  # dispatchers with an item in their queue
     dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # sorted keys whose state was given up
+    dropped_own: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of these, who has an own directory
     _keys: Keys = field(default_factory=Keys)
     _lane_keys: Keys = field(default_factory=Keys)  # only of shared lanes; else lane and dispatcher have one number
 
     def __post_init__(self) -> None:
-        self.names = Names(self.dispatchers)
+        self.places = Places(self.dispatchers, self.lanes, self.by_name, self.shared_lanes)
+        self.names = Names(self.dispatchers, self.places, self.target)
 
     def name(self, number: int) -> str:
         return f"{self.names.schemas[number]}.{self.names.tables[number]}"
@@ -68,7 +76,10 @@ class Queues:
         """Give up the state of these dispatchers, whose queues are empty; their numbers are given to others."""
         ds = self.dispatchers
         ids, lane = (ds.table_id[numbers], ds.span[numbers].astype(np.int64)), ds.lane[numbers]
-        self.dropped = np.union1d(self.dropped, pack(*ids))
+        keys = pack(*ids)
+        self.dropped = np.union1d(self.dropped, keys)
+        self.dropped_own = np.union1d(self.dropped_own, keys[self.lanes.own[lane]])
+        self.places.give_up(numbers, self.names.targets(numbers))
         self._keys.remove(*ids)
         ds.reset(numbers)
         self.lanes.reset(lane)
@@ -94,6 +105,38 @@ class Queues:
             back = self.dropped[at] == keys
             self.lanes.look[lanes[back]] = True
             self.dropped = np.delete(self.dropped, at[back])
+            own = back & np.isin(keys, self.dropped_own)
+            self.lanes.own[lanes[own]] = ds.placed[new[own]] = True
+            self.dropped_own = np.setdiff1d(self.dropped_own, keys[own])
+
+    def place_new(self, dispatcher: Numbers, version: Ints, first_ts: Ints) -> None:
+        """The next files of these have these versions and begin here: whose first ones they are get their paths."""
+        if not len(new := self.places.unplaced(dispatcher)):
+            return
+        numbers = dispatcher[new]
+        self.places.come(numbers, version[new])  # where the last holder has left
+        holder = self.places.holders.of(self.dispatchers.target[numbers])
+        at_rest = self._at_rest(holder) & ~np.isin(holder, dispatcher)
+        refused = self.places.place(numbers, version[new], first_ts[new], self.names.targets(numbers), at_rest)
+        if len(refused):
+            one, two = int(refused[0]), int(self.places.holders.of(self.dispatchers.target[refused[:1]])[0])
+            target = self.names.targets(refused[:1])[0].as_py().replace("\0", ".")
+            raise BadEvents(
+                f"tables {self.key(two)[0]} and {self.key(one)[0]} both land under {target}, and with "
+                "enable-partition-separator = false there is no directory for the second; leave it true on a new "
+                "prefix, or give each a target"
+            )
+
+    def _at_rest(self, holder: Numbers) -> NDArray[np.bool_]:
+        """Of which of these nothing is queued or under way under their present name."""
+        ds, lanes, lane = self.dispatchers, self.lanes, self.dispatchers.lane[holder]
+        rest: NDArray[np.bool_] = (ds.in_flight[holder] == 0) & ~lanes.busy[lane] & ~lanes.owed[lane]
+        head = ds.head[holder]
+        rest &= (head == END) | self.names.leaving(holder, self.items.version[head])
+        if self.shared_lanes and len(holder):
+            waiting = np.flatnonzero((ds.head[: ds.size] != END) & (ds.table_id[: ds.size] >= 0))
+            rest &= ~np.isin(lane, ds.lane[waiting[~np.isin(waiting, holder)]])
+        return rest
 
     def append(self, slots: Numbers, dispatcher: Numbers) -> Numbers:
         """Queue items, which come by dispatcher and in order. Returns the dispatchers whose queues were empty."""

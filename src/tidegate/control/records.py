@@ -6,8 +6,8 @@ to go on is known here alone. Everything is set by whole columns, so that a star
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidegate.control.columns import Ints, Numbers, pack
+from tidegate.control.places import checksums, hashes
 from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
 from tidegate.format.checksums import joined
@@ -36,16 +37,21 @@ TABLES = pa.schema(
         ("schema_version", pa.int64()),
         ("last_ts", pa.int64()),
         ("last_seq", pa.int64()),
+        ("own_directory", pa.bool_()),
+        ("layout", pa.int64()),
     ]
 )
 _TEXTS = ("schema_name", "table_name")
+# What stands for the columns that an older format does not have.
+SINCE_FORMAT_2 = {"own_directory": pa.scalar(False), "layout": pa.scalar(0, pa.int64())}
 
 
 class Exported(NamedTuple):
-    """A row of `TABLES` per dispatcher, and the keys (column `key`) of those whose state was given up."""
+    """A row of `TABLES` per dispatcher, those whose state was given up, and the targets that somebody left."""
 
     tables: pa.Table
-    dropped: pa.Table
+    dropped: pa.Table  # their `key`, and whether they have an `own` directory
+    left: pa.Table  # `target` and `last_ts`, see `places.py`
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,8 @@ class Saved:
     next_plan: int
     foreign: bool  # another writer's files are on the sink
     surpassed: bool  # another writer has gone on where this journal ends
+    dropped_own: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of `dropped`, with an own directory
+    left: pa.Table | None = None  # targets that somebody left; None if an older release did not record them
 
 
 class FloorColumns(NamedTuple):
@@ -86,6 +94,8 @@ class FileColumns(NamedTuple):
     last_ts: Ints
     last_seq: Ints
     checksum: Ints  # of its rows, without the header
+    own_directory: NDArray[np.bool_]
+    layout: Ints
     sure: NDArray[np.bool_]
 
 
@@ -93,7 +103,7 @@ def export(queues: Queues) -> Exported:
     """The state of all dispatchers. Those that came back and were not looked at yet count as given up."""
     known = queues.known()
     looked = queues.lanes.look[queues.dispatchers.lane[known]]
-    return Exported(_rows(queues, known[~looked]), _dropped(queues, known[looked]))
+    return Exported(_rows(queues, known[~looked]), _dropped(queues, known[looked]), queues.places.left.table())
 
 
 def _rows(queues: Queues, numbers: Numbers) -> pa.Table:
@@ -103,7 +113,7 @@ def _rows(queues: Queues, numbers: Numbers) -> pa.Table:
         ds.table_id[numbers], ds.span[numbers], ds.logical_id[numbers],
         queues.names.schemas.take(numbers), queues.names.tables.take(numbers),
         lanes.version[lane], lanes.directory[lane], lanes.date[lane], lanes.number[lane], lanes.schema_version[lane],
-        ds.durable_ts[numbers], ds.durable_seq[numbers],
+        ds.durable_ts[numbers], ds.durable_seq[numbers], lanes.own[lane], ds.layout[numbers],
     ]  # fmt: skip
     return pa.Table.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, TABLES.types, strict=True)], schema=TABLES
@@ -113,13 +123,18 @@ def _rows(queues: Queues, numbers: Numbers) -> pa.Table:
 def _dropped(queues: Queues, looked: Numbers) -> pa.Table:
     """The dispatchers whose state was given up, or is not known again yet."""
     ds = queues.dispatchers
-    return pa.table({"key": np.union1d(queues.dropped, pack(ds.table_id[looked], ds.span[looked]))})
+    keys = pack(ds.table_id[looked], ds.span[looked])
+    own = np.concatenate([queues.dropped_own, keys[queues.lanes.own[ds.lane[looked]]]])
+    every = np.union1d(queues.dropped, keys)
+    return pa.table({"key": every, "own": np.isin(every, own)})
 
 
 def restore(queues: Queues, saved: Saved) -> None:
     """Bring dispatchers and lanes to where the journal saw them last."""
     lanes = queues.lanes
-    queues.dropped = saved.dropped
+    queues.dropped, queues.dropped_own = saved.dropped, saved.dropped_own
+    if saved.left is not None or len(saved.dropped):
+        queues.places.left.read(saved.left)
     if saved.tables:
         _restore_rows(queues, pa.concat_tables([_as_rows(table) for table in saved.tables]))
     lanes.foreign = saved.foreign
@@ -137,7 +152,14 @@ def _as_rows(table: pa.Table) -> pa.Table:
     if "schema_version" not in table.column_names:
         settled = pc.if_else(pc.greater(table["last_ts"], 0), table["version"], 0)
         table = table.append_column("schema_version", settled)
-    return table.select(TABLES.names)
+    return with_columns(table, SINCE_FORMAT_2).select(TABLES.names)
+
+
+def with_columns(table: pa.Table, values: Mapping[str, pa.Scalar]) -> pa.Table:
+    """The table with these columns, filled with these values where it does not have them."""
+    for name in values.keys() - set(table.column_names):
+        table = table.append_column(name, pa.repeat(values[name], table.num_rows))
+    return table
 
 
 def _restore_rows(queues: Queues, tables: pa.Table) -> None:
@@ -150,13 +172,27 @@ def _restore_rows(queues: Queues, tables: pa.Table) -> None:
     lane = ds.lane[numbers]
     lanes.version[lane], lanes.directory[lane] = ints["version"], ints["directory"]
     lanes.date[lane], lanes.number[lane] = ints["date"], ints["number"]
-    lanes.schema_version[lane] = ints["schema_version"]
-    ds.version[numbers] = ints["version"]
+    lanes.schema_version[lane], lanes.own[lane] = ints["schema_version"], ints["own_directory"] > 0
+    ds.version[numbers], ds.layout[numbers] = ints["version"], ints["layout"]
     durable = ints["last_ts"] > 0
     owners, ts, seq = numbers[durable], ints["last_ts"][durable], ints["last_seq"][durable]
     lanes.look[lane[durable]] = False
     ds.durable_ts[owners] = ds.accepted_ts[owners] = ts
     ds.durable_seq[owners] = ds.accepted_seq[owners] = seq
+    _restore_places(queues, numbers, queues.names.targets_of(schemas, names), ints)
+
+
+def _restore_places(queues: Queues, numbers: Numbers, targets: pa.Array, ints: Mapping[str, Ints]) -> None:
+    """Who has the plain path of each target; where somebody was who is elsewhere now, the next one looks."""
+    places, ds, lanes = queues.places, queues.dispatchers, queues.lanes
+    here = hashes(targets) == ds.target[numbers]
+    lanes.new_here[ds.lane[numbers]] = places.whole(numbers)
+    lanes.new_here[ds.lane[numbers[here & (ints["last_ts"] > 0)]]] = False
+    plain = (ints["table_id"] == ints["logical_table_id"]) & (ints["own_directory"] == 0) & (ints["last_ts"] > 0)
+    gone = np.flatnonzero(plain & ~here)
+    places.left.add(checksums(targets.take(pa.array(gone))), ints["last_ts"][gone])
+    nobodys = places.restore(np.unique(numbers))
+    places.left.add(checksums(queues.names.targets(nobodys)), places.landed_ts(nobodys))
 
 
 def _restore_owed(queues: Queues, orphans: pa.Table) -> None:
@@ -197,5 +233,6 @@ def file_columns(queues: Queues, round_: Round) -> FileColumns:
     return FileColumns(
         ds.table_id[owners], ds.span[owners], ds.logical_id[owners],
         items.first_ts[first], items.first_seq[first], items.last_ts[last], items.last_seq[last],
-        joined(items.checksum[slots], items.length[slots], starts), sure,
+        joined(items.checksum[slots], items.length[slots], starts),
+        queues.lanes.own[round_.lane], items.layout[first], sure,
     )  # fmt: skip

@@ -119,8 +119,10 @@ def number_files(queues: Queues, cut: Cut, reason: str, date: int, numbering: Nu
     if (back := version < lanes.version[lane]).any():
         name = queues.name(int(owners[back][0]))
         raise BrokenInvariant(f"{name}: version {version[back][0]} would land after a newer one")
-    numbered, heads = lanes.begin(lane, version, date), group_starts(lane)
+    heads = group_starts(lane)
     queues.names.begin_versions(owners[heads], version[heads])
+    queues.place_new(owners[heads], version[heads], items.first_ts[cut.slots[starts[heads]]])
+    numbered = lanes.begin(lane, version, date)
     return Round(
         id=numbering.round_id(),
         plan=numbering.plans(len(lane)),

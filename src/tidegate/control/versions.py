@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from tidegate.control.admission import Batch
 from tidegate.control.columns import Numbers, group_sizes, group_starts
 from tidegate.control.lanes import Destination
+from tidegate.control.places import hashes
 from tidegate.control.planner import Planner
 from tidegate.control.queues import Queues
 from tidegate.control.rounds import Numbering, Round
-from tidegate.format.tables import SETTLED, WRITE
+from tidegate.format.tables import CHECK, LOOK, SETTLED, WRITE
 
 
 class Found(NamedTuple):
@@ -30,6 +31,15 @@ class Found(NamedTuple):
 
     version: int
     last_number: int
+
+
+class SharedVersion(NamedTuple):
+    """Two tables land under one name and version, with different layouts."""
+
+    table_ids: tuple[int, int]
+    target: str  # `shop.orders`
+    version: int
+    layouts: tuple[int, int]
 
 
 NOWHERE: Mapping[int, Found] = {}
@@ -53,7 +63,9 @@ def _destinations(
     * Found under the own version: another writer has put files there, or we did before the table's state was given up.
       Our files go behind them.
     * Found under an older version: the files go to that version's directory, as TiCDC does it.
-    * Found under a newer version: somebody wrote it after all these changes were delivered. They are dropped.
+    * Found under a newer version: on a sink that another writer began, that one wrote it after all these changes were
+      delivered. They are dropped. Elsewhere we wrote it, for another table: who had to look, because somebody was on
+      the plain path before, gets a directory of its own, for a reader comes to that table's changes last.
     * But a schema file that we wrote for another table of the same name, such as a partition, proves neither. Then the
       files stay where they are, and the own schema file is written.
     """
@@ -70,14 +82,30 @@ def _destinations(
             continue
         owner = int(round_.dispatcher[first])
         ours, shared = _written_for_namesakes(queues, owner, namesakes[owner], version)
-        if version > own and not ours:
+        before = int(round_.number[first]) - 1
+        if version > own and not ours and queues.lanes.foreign and round_.schema[first] == CHECK:
             dropped.append(lane)
-            queues.lanes.number[lane] = round_.number[first] - 1
-        elif version < own and not shared:
+            queues.lanes.number[lane] = before
+        elif version < own and not shared and (queues.lanes.foreign or not queues.lanes.new_here[lane]):
             destinations[lane] = Destination(version, number, SETTLED)
         else:
-            destinations[lane] = Destination(int(round_.directory[first]), int(round_.number[first]) - 1, WRITE)
+            if version > own and round_.schema[first] == LOOK:
+                before = _leave_plain_path(queues, owner, before)
+            destinations[lane] = Destination(int(round_.directory[first]), before, WRITE)
     return destinations, dropped
+
+
+def _leave_plain_path(queues: Queues, dispatcher: int, before: int) -> int:
+    """The last number in this dispatcher's directory, if it must not follow the files on the plain path."""
+    number = np.array([dispatcher])
+    if (
+        not queues.places.whole(number)[0]
+        or queues.shared_lanes
+        or queues.lanes.own[queues.dispatchers.lane[dispatcher]]
+    ):
+        return before
+    queues.places.give_up_plain(number)
+    return 0
 
 
 def _written_for_namesakes(queues: Queues, dispatcher: int, others: Numbers, version: int) -> tuple[bool, bool]:
@@ -110,9 +138,47 @@ def _renumbered(queues: Queues, round_: Round, destinations: Mapping[int, Destin
     return replace(again, plan=plan, reason=reason, fresh=True, **numbered._asdict())
 
 
+def shared_versions(items: pa.Table, queues: Queues) -> list[SharedVersion]:
+    """Tables of these items that share a version with another table of their name, in another layout.
+
+    They are compared with each other and with the holder of the name. Only items that bring something new are looked
+    at, which are few.
+    """
+    if not queues.by_name:
+        return []
+    ds = queues.dispatchers
+    ids, span, version, layout = (items[name].to_numpy() for name in ("table_id", "span", "version", "layout"))
+    known = queues.find(ids, span.astype(np.int64))
+    new = np.flatnonzero((known < 0) | (ds.version[known] != version) | (ds.layout[known] != layout))
+    if not len(new):
+        return []
+    new = new[np.unique(np.column_stack([ids[new], version[new], layout[new]]), axis=0, return_index=True)[1]]
+    names = (items[name].combine_chunks().take(pa.array(new)) for name in ("schema_name", "table_name"))
+    targets = queues.names.targets_of(*names)
+    target = hashes(targets)
+    order = np.lexsort((version[new], target))
+    new, target, targets = new[order], target[order], targets.take(pa.array(order))
+    begins = np.append(True, (np.diff(target) != 0) | (np.diff(version[new]) != 0))
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(new)), 0))
+    holder = queues.places.holders.of(target)
+    mates = [
+        (ids[new[first]], layout[new[first]], ~begins),
+        (ds.table_id[holder], ds.layout[holder], (holder >= 0) & (ds.version[holder] == version[new])),
+    ]
+    found = []
+    for other_id, other_layout, together in mates:
+        differs = together & (other_id != ids[new]) & (other_layout != layout[new]) & (other_layout != 0)
+        for at in np.flatnonzero(differs).tolist():
+            both = (int(other_id[at]), int(ids[new[at]])), (int(other_layout[at]), int(layout[new[at]]))
+            name = targets[at].as_py().replace("\0", ".")
+            found.append(SharedVersion(both[0], name, int(version[new[at]]), both[1]))
+    return found
+
+
 def rename(batch: Batch, queues: Queues) -> None:
     """Items with a new version bring the name under which that version lands."""
     ds = queues.dispatchers
+    ds.layout[batch.dispatcher] = batch.layout
     changed = np.flatnonzero(batch.version != ds.version[batch.dispatcher])
     if not len(changed):
         return

@@ -67,10 +67,12 @@ class Changefeed:
         found = started.found
         limits = replace(o.limits, spool_max_bytes=self.spool.max_bytes)
         self.life = Life()
-        self.ledger = restored_ledger(o.sink, limits, found, self.clock.steady())
+        rules = TableRules(o.rules)
+        target = None if o.rules.routes_nothing else rules.target
+        self.ledger = restored_ledger(o.sink, limits, found, self.clock.steady(), target)
         self.observer = Observer(self.life, self.clock, self.ledger, self.metrics, self.totals)
         self.book = PlanBook(
-            self.ledger, dict(found.layouts), self.spool.reader, o.land, TableRules(o.rules), o.changefeed_id,
+            self.ledger, dict(found.layouts), self.spool.reader, o.land, rules, o.changefeed_id,
             found.foreign,
         )  # fmt: skip
         self.retention = Retention(self.store, o.expiry, self.clock, self.observer.expired)

@@ -8,6 +8,8 @@ refuses a newer one: what it does not understand in there may be what keeps rows
 
     1   release 0.2.0, whose heads have no number
     2   a planned file also has its first change and its checksum
+    3   files and tables say whether they have a directory of their own, and which columns they have; a snapshot has the
+        targets whose tables have left
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import pyarrow as pa
 
 from tidegate.control.columns import Ints
 from tidegate.control.ledger import Ledger
-from tidegate.control.records import file_columns
+from tidegate.control.records import SINCE_FORMAT_2, file_columns, with_columns
 from tidegate.control.rounds import Round
 from tidegate.errors import StoreRefused
 from tidegate.format.checksums import joined
@@ -30,7 +32,7 @@ from tidegate.format.layout import RESERVED_PREFIX, DataKey, PathOptions, index_
 
 FOLDER = f"{RESERVED_PREFIX}/journal"
 ENTRY, SNAPSHOT = ".entry", ".snapshot"
-FORMAT = 2
+FORMAT = 3
 _NO_SIZE = -1
 _NO_CHECKSUM = -1
 
@@ -55,10 +57,13 @@ FILES = pa.schema(
         ("first_ts", pa.int64()),
         ("first_seq", pa.int64()),
         ("checksum", pa.int64()),
+        ("own_directory", pa.bool_()),
+        ("layout", pa.int64()),
     ]
 )
 # What stands for the columns that an older format does not have.
-_SINCE_FORMAT_1 = {"first_ts": 0, "first_seq": 0, "checksum": _NO_CHECKSUM}
+_ZERO = pa.scalar(0, pa.int64())
+_SINCE_FORMAT_1 = {"first_ts": _ZERO, "first_seq": _ZERO, "checksum": pa.scalar(_NO_CHECKSUM, pa.int64())}
 
 
 class NewerFormat(StoreRefused):
@@ -89,6 +94,13 @@ class PlannedFile(NamedTuple):
     first_ts: int
     first_seq: int
     checksum: int  # of the whole file; _NO_CHECKSUM if an older release planned it
+    own_directory: bool  # the table id is in its path, although it is no partition
+    layout: int
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it may have been put. Otherwise the task that had it only looked which files exist."""
+        return self.bytes != _NO_SIZE
 
     def is_content(self, size: int, checksum: Callable[[], int]) -> bool:
         """Whether a file of this size and checksum is the planned one."""
@@ -100,7 +112,7 @@ class PlannedFile(NamedTuple):
             table=self.target_table,
             version=self.directory,
             table_id=self.table_id,
-            is_partition=self.table_id != self.logical_table_id,
+            is_partition=self.own_directory or self.table_id != self.logical_table_id,
             date=date_of(self.date, options.date_separator),
             dispatcher=self.dispatcher,
         )
@@ -120,10 +132,7 @@ def planned_files(files: pa.Table) -> list[PlannedFile]:
 
 def in_this_format(files: pa.Table) -> pa.Table:
     """Planned files that an older release may have put on record, with all columns of `FILES`."""
-    for name, value in _SINCE_FORMAT_1.items():
-        if name not in files.column_names:
-            files = files.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), files.num_rows))
-    return files
+    return with_columns(files, {**_SINCE_FORMAT_1, **SINCE_FORMAT_2}).select(FILES.names)
 
 
 def table_of_files(files: Iterable[PlannedFile]) -> pa.Table:
@@ -191,6 +200,7 @@ def file_rows(
         round_.version, round_.directory, round_.date, round_.number, sizes, known.last_ts, known.last_seq,
         [schema for schema, _ in targets], [table for _, table in targets], dispatchers,
         known.first_ts, known.first_seq, headers.before(known.checksum, round_.bytes),
+        known.own_directory, known.layout,
     ]  # fmt: skip
     return pa.Table.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, FILES.types, strict=True)], schema=FILES

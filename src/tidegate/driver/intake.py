@@ -100,12 +100,12 @@ class Intake:
         """The batch's bytes are in the spool: take its items into the ledger."""
         rows = items.filter(pc.equal(items["kind"], ROWS))
         resolved_ts = pc.max(items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]).as_py() or 0
-        self.refusals.shared_targets(rows)
         ddls, filtered_ddls = read_ddls(items, self.options.rules)
         repeated, filtered, newest_ts = _rows_of(items, STALE), _rows_of(items, FILTERED), _newest_ts(items)
         now = self.clock.steady()
         with self.life.lock:
             self.life.raise_error()
+            self.refusals.rows(rows)
             self.refusals.ddls(ddls)
             skipped = self.ledger.blocking.skipped
             accepted = self.ledger.accept(batch, rows, now, end, resolved_ts, ddls)

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.control.places import Left
 from tidegate.driver.entries import (
     ENTRY,
     FILES,
@@ -54,6 +55,10 @@ class FencedOff(TidegateError):
     """Another writer has taken over this sink."""
 
 
+def _nobody() -> pa.Table:
+    return pa.table({"key": np.zeros(0, np.int64), "own": np.zeros(0, np.bool_)})
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The ledger at one moment; `planned` are the files of rounds that may not be on record yet."""
@@ -61,7 +66,8 @@ class Snapshot:
     tables: pa.Table
     planned: list[pa.Table]
     head: Head
-    dropped: pa.Table = field(default_factory=lambda: pa.table({"key": np.zeros(0, np.int64)}))  # state was given up
+    dropped: pa.Table = field(default_factory=_nobody)  # their state was given up
+    left: pa.Table = field(default_factory=Left().table)  # targets whose tables have left
 
 
 def _impatient(tries: int, error: StoreUnavailable) -> None:
@@ -141,6 +147,7 @@ class Journal:
         pending = pa.concat_tables([FILES.empty_table(), *self.open_rounds, *seen.planned])
         body = {**seen.head.json(), "pending": table_bytes(pending).hex()}
         body["orphans"], body["dropped"] = table_bytes(self.orphans).hex(), table_bytes(seen.dropped).hex()
+        body["left"] = table_bytes(seen.left).hex()
         body["takeovers"] = sorted(self.takeovers)
         data = object_bytes(seen.tables, body)
         self._persist(lambda: before(self.number))

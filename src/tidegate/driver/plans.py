@@ -92,11 +92,12 @@ class PlanBook:
         segments = {int(n): self.ledger.spool.path(int(n)) for n in np.unique(items.segment[slots])}
         owners, layouts = round_.dispatcher.tolist(), items.layout[slots[round_.bounds[:-1]]]
         targets = self._targets(queues.names.pairs(round_.dispatcher))
+        own_directory = queues.lanes.own[round_.lane] | (ds.table_id[owners] != ds.logical_id[owners])
         separator = self.options.paths.date_separator
         dates = {number: date_of(number, separator) for number in np.unique(round_.date).tolist()}
         columns = [
             np.arange(len(round_)), round_.lane, [schema for schema, _ in targets], [table for _, table in targets],
-            ds.table_id[owners], ds.logical_id[owners], [self._dispatcher(owner) for owner in owners],
+            ds.table_id[owners], own_directory, [self._dispatcher(owner) for owner in owners],
             round_.version, round_.directory, layouts,
             [self._selected(owner, layout) for owner, layout in zip(owners, layouts.tolist(), strict=True)],
             [dates[number] for number in round_.date.tolist()], round_.number, round_.schema, round_.bytes,

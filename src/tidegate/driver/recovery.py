@@ -58,6 +58,8 @@ class Recovered:
     pending: pa.Table = field(default_factory=FILES.empty_table)  # files that were planned and never confirmed
     orphans: pa.Table = field(default_factory=FILES.empty_table)
     dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # tables whose state was given up
+    dropped_own: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of these, with a directory of their own
+    left: pa.Table | None = None  # targets whose tables have left; None if an older release did not record them
     next_plan: int = 0
     adopted: int = 0
 
@@ -87,7 +89,7 @@ def open_journal(
         _forget_plans(found)
     planned = planned_files(pa.concat_tables([found.orphans, found.pending]))
     found.next_plan = max([found.next_plan, *(file.plan + 1 for file in planned)])
-    landed, found.orphans = adopt(store, options, planned)
+    landed, found.orphans = adopt(store, options, [file for file in planned if file.is_sure])
     found.adopted = sum(file.last_ts > 0 for file in landed)
     if planned:
         found.tables.append(table_of_files(landed))
@@ -148,6 +150,8 @@ def restore(ledger: Ledger, found: Recovered, now: float) -> None:
             next_plan=found.next_plan,
             foreign=found.foreign,
             surpassed=found.surpassed,
+            dropped_own=found.dropped_own,
+            left=found.left,
         ),
         now,
     )
@@ -161,7 +165,11 @@ def _read_snapshot(store: Store, path: str, found: Recovered) -> list[int]:
     found.tables.append(tables.replace_schema_metadata(None))
     _pend(found, in_this_format(table_of(bytes.fromhex(body["pending"]))))
     found.orphans = in_this_format(table_of(bytes.fromhex(body["orphans"])))
-    found.dropped = table_of(bytes.fromhex(body["dropped"]))["key"].to_numpy().copy()
+    dropped = table_of(bytes.fromhex(body["dropped"]))
+    found.dropped = dropped["key"].to_numpy().copy()
+    if "left" in body:
+        found.dropped_own = found.dropped[dropped["own"].to_numpy()]
+        found.left = table_of(bytes.fromhex(body["left"]))
     takeovers: list[int] = body["takeovers"]
     return takeovers
 

@@ -1,4 +1,4 @@
-"""What a batch must not bring, besides what the ledger refuses: tables that share a target, splits that end.
+"""What a batch must not bring, besides what the ledger refuses: other columns under one name, splits that end.
 
 All of it ends the changefeed: a route, a filter, an option or the source must be changed first.
 """
@@ -6,15 +6,16 @@ All of it ends the changefeed: a route, a filter, an option or the source must b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.control.blocking import Ddl
 from tidegate.control.ledger import Ledger
+from tidegate.control.versions import shared_versions
 from tidegate.driver.plans import PlanBook
-from tidegate.errors import BadEvents, BadSetting
+from tidegate.errors import BadEvents
 from tidegate.format.ddl.events import is_splitable
 
 
@@ -23,18 +24,21 @@ class Refusals:
     ledger: Ledger
     book: PlanBook
     splittable_check: bool
-    _targets: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # the first table by its target
 
-    def shared_targets(self, rows: pa.Table) -> None:
-        """A target belongs to the table that came first: a reader could not separate two tables with the same name."""
-        if self.book.rules.rules.routes_nothing:
-            return
-        for name in set(zip(rows["schema_name"].to_pylist(), rows["table_name"].to_pylist(), strict=True)):
-            target = self.book.rules.target(*name)
-            other = self._targets.setdefault(target, name)
-            if other != name:
-                one, two, both = (".".join(each) for each in (other, name, target))
-                raise BadSetting(f"{one} and {two} are both routed to {both}; give each a target of its own")
+    def rows(self, rows: pa.Table) -> None:
+        """Tables that land under one name have the same columns in one version: a reader knows one schema file for it.
+
+        The caller holds the changefeed's lock.
+        """
+        with_ids = self.book.options.output_column_id
+        for shared in shared_versions(rows, self.ledger.queues):
+            one, two = (self.book.layout(key).listed(with_ids) for key in shared.layouts)
+            if one != two:
+                raise BadEvents(
+                    f"tables {shared.table_ids[0]} and {shared.table_ids[1]} both land under {shared.target} with "
+                    f"version {shared.version}, but have different columns; give them the same columns, different "
+                    "table_versions, or a target each"
+                )
 
     def ddls(self, ddls: Sequence[Ddl]) -> None:
         """The caller holds the changefeed's lock."""

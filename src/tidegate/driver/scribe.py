@@ -171,8 +171,8 @@ class Scribe:
         with self.life.lock:
             planned = [self.book.files(round_) for round_ in self._unrecorded.values()]
             head = replace(self.head(), layouts={str(key): text for key, text in self.book.layouts.items()})
-            tables, dropped = self.ledger.export()
-            return Snapshot(tables, planned, head, dropped)
+            tables, dropped, left = self.ledger.export()
+            return Snapshot(tables, planned, head, dropped, left)
 
     def wait_out(self, tries: int, error: StoreUnavailable) -> None:
         """The journal cannot be written: wait before the next try, unless the changefeed ends meanwhile."""

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
+from tidegate.control.names import Target
 from tidegate.driver.inspection import EMPTY, TICDC, inspect, refuse_changes, refuse_future, refuse_stranger
 from tidegate.driver.journal import Journal
 from tidegate.driver.recovery import Recovered, open_journal, restore
@@ -81,9 +82,9 @@ def take_over(
     return Started(journal, found, written_ts, seen.owner == EMPTY)
 
 
-def restored_ledger(sink: Sink, limits: Limits, found: Recovered, now: float) -> Ledger:
+def restored_ledger(sink: Sink, limits: Limits, found: Recovered, now: float, target: Target | None = None) -> Ledger:
     """The ledger as the journal saw it last. What was known counts as used now, so its state is kept for a while."""
-    ledger = Ledger(limits, sink.shares_lanes, _agreed_spans(sink, found))
+    ledger = Ledger(limits, sink.shares_lanes, _agreed_spans(sink, found), sink.paths.by_name, target)
     _ = ledger.blocking.trigger_number  # made now: among a million tables it would take a moment
     restore(ledger, found, now)
     if found.tables and bool(found.spans) != sink.paths.across_nodes:

@@ -59,7 +59,7 @@ PLANS = pa.schema(
         ("schema_name", pa.string()),
         ("table_name", pa.string()),
         ("table_id", pa.int64()),
-        ("logical_table_id", pa.int64()),
+        ("own_directory", pa.bool_()),
         ("dispatcher", pa.string()),
         ("version", pa.int64()),
         ("directory", pa.int64()),
@@ -101,7 +101,7 @@ class FilePlan(NamedTuple):
     schema_name: str
     table_name: str
     table_id: int
-    logical_table_id: int
+    own_directory: bool  # the table id is in its path: it is a partition, or the plain path is another table's
     dispatcher: str
     version: int
     directory: int  # the version whose directory it goes to
@@ -117,9 +117,8 @@ class FilePlan(NamedTuple):
 
     @property
     def key(self) -> DataKey:
-        is_partition = self.table_id != self.logical_table_id
         names = self.schema_name, self.table_name
-        return DataKey(*names, self.directory, self.table_id, is_partition, self.date, self.dispatcher)
+        return DataKey(*names, self.directory, self.table_id, self.own_directory, self.date, self.dispatcher)
 
 
 def file_plans(table: pa.Table) -> list[FilePlan]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from functools import lru_cache
 
-from tidegate.errors import StoreConflict
+from tidegate.errors import BadEvents, StoreConflict
 from tidegate.executor.index import last_existing_number, last_number
 from tidegate.executor.jobs import LandJob
 from tidegate.executor.rows import FilePlan, Receipt
@@ -37,14 +37,20 @@ def put_schema(plan: FilePlan, receipt: Receipt, store: Store, job: LandJob, bea
     path, checksum, text = _schema_file(plan, job)
     started = time.monotonic()
     beat(0)
-    existing = layout.schema_versions((name for name, _ in store.list(path.rpartition("/")[0])), checksum)
+    found = [name for name, _ in store.list(path.rpartition("/")[0])]
+    existing, every = layout.schema_versions(found, checksum), layout.schema_versions(found)
     checked = time.monotonic()
     receipt.schema_check_s = checked - started
     receipt.requests += 1
+    if not job.foreign:
+        _refuse_other_columns(plan, existing, every)
+        if job.options.paths.by_name:
+            _refuse_newer_table(plan, every)
     if plan.version not in existing:
         if existing and plan.schema != tables.WRITE:
             other = _same_columns(existing, plan.version, path, text, store)
-            if other is not None:
+            # Where a version with other columns came in between, its rows would be read after ours.
+            if other is not None and (job.foreign or not any(other < each < plan.version for each in every)):
                 raise Elsewhere(other, _last_number(plan, other, receipt, store, job))
         beat(0)
         store.create_bytes(path, text.encode())
@@ -60,6 +66,26 @@ def _schema_file(plan: FilePlan, job: LandJob) -> tuple[str, int, str]:
     checksum = tables.schema_checksum(*names, columns, with_ids)
     text = tables.schema_file_text(*names, plan.version, columns, output_column_id=with_ids)
     return layout.schema_path(*names, plan.version, checksum, job.options.paths, plan.table_id), checksum, text
+
+
+def _refuse_other_columns(plan: FilePlan, existing: set[int], every: set[int]) -> None:
+    """A reader knows one schema file for each version, and would read our rows by the other one's columns."""
+    if plan.version in every and plan.version not in existing:
+        raise BadEvents(
+            f"table {plan.table_id} lands under {plan.schema_name}.{plan.table_name} with version {plan.version}, but "
+            "another table has a schema file of this version with other columns there; give it another table_version, "
+            "or another target"
+        )
+
+
+def _refuse_newer_table(plan: FilePlan, every: set[int]) -> None:
+    """Who must look, because another table was on the plain path before, does not go in front of its newer versions.
+
+    A reader that begins anew reads by version. It would meet our rows before those, and drop those as too old.
+    """
+    newest = max(every, default=0)
+    if plan.schema == tables.LOOK and not plan.own_directory and newest > plan.version:
+        raise Elsewhere(newest, 0)
 
 
 def _refuse_unknown_files(plan: FilePlan, receipt: Receipt, store: Store, job: LandJob) -> None:

@@ -65,6 +65,11 @@ class PathOptions:
         if not _FEWEST_DIGITS <= self.index_digits <= _MOST_DIGITS:
             raise BadSetting(f"file-index-digit is {self.index_digits}; it must be from 6 to 20")
 
+    @property
+    def by_name(self) -> bool:
+        """Paths have names and no ids, neither for a directory nor in file names: tables of one name meet there."""
+        return not self.table_id_as_path and not self.across_nodes
+
 
 class DataKey(NamedTuple):
     """Everything that decides the directory and name of a data file except its number. `table_id` is physical."""
@@ -172,10 +177,10 @@ def parse_schema_path(path: str, options: PathOptions | None = None) -> SchemaKe
     return SchemaKey(names[0], "", version, checksum, int(names[0])) if is_id else None
 
 
-def schema_versions(paths: Iterable[str], checksum: int) -> set[int]:
-    """The versions of those schema files among `paths` that have this checksum. Temporary files do not count."""
+def schema_versions(paths: Iterable[str], checksum: int | None = None) -> set[int]:
+    """The versions of the schema files among `paths`, of those with this checksum. Temporary files do not count."""
     parsed = (parse_schema_path(path) for path in paths if is_schema_path(path))
-    return {key.version for key in parsed if key is not None and key.checksum == checksum}
+    return {key.version for key in parsed if key is not None and checksum in (None, key.checksum)}
 
 
 def dispatcher_text(low: int, high: int) -> str:

@@ -158,7 +158,8 @@ class Check:
         if table.met != (rows.table_id, rows.version):
             table.met, table.name = (rows.table_id, rows.version), str(TableKey(*names, *key[2:]))
             table.directory, table.described = self._schemas.settle(key[:2], names, rows)
-        if not table.files.ended:
+        own = self._own(key, rows.table_id)
+        if not table.files.ended or (own is not None and not own.files.ended):
             return table
         self._check_covered(table, rows.ts)
         return None
@@ -177,8 +178,30 @@ class Check:
 
     # What the sink says.
 
+    def _own(self, key: TableKey, table_id: int) -> Table | None:
+        """The files of this table id in a directory of its own, beside those on the plain path of its name."""
+        return self._tables.get(key._replace(partition=table_id)) if not key.partition else None
+
+    def _in_its_place(self, run: Run) -> Run:
+        """The run with the files that have its rows. A table that has a directory of its own never leaves it again.
+
+        Only the rows themselves tell when it went there: several tables of one name may have one version.
+        """
+        own = self._own(run.table.key, run.table_id)
+        if own is None or (own.met is None and self._begins_here(run)):
+            return run
+        own.met = (run.table_id, run.directory)
+        return replace(run, table=own)
+
+    def _begins_here(self, run: Run) -> bool:
+        files, row = run.table.files, run.rows(0, 1)
+        if files.ended or files.version != run.directory:
+            return False
+        return self._in_order(files.ahead(len(row), len(run.header))) == self._in_order(row)
+
     def _compare(self, run: Run) -> None:
         """Moves the table over all rows of the run that are in its files."""
+        run = self._in_its_place(run)
         table, files = run.table, run.table.files
         if files.ended:
             return self._check_covered(table, int(run.ts[0]))

@@ -52,6 +52,7 @@ class Run:
     """Consecutive rows of one table and version as they should be written: row i is `data[ends[i]:ends[i + 1]]`."""
 
     table: Table
+    table_id: int
     directory: int
     described: bool
     ts: Ints
@@ -184,7 +185,7 @@ class Runs:
         for one, low, high in zip(due, bounds[:-1], bounds[1:], strict=True):
             text = data.slice(int(ends[low]), int(ends[high] - ends[low]))
             mine = ends[low : high + 1] - ends[low]
-            yield Run(one.table, one.directory, one.described, ts[low:high], text, mine, header)
+            yield Run(one.table, one.place[-1], one.directory, one.described, ts[low:high], text, mine, header)
 
 
 def _head(head: dict[str, Any], layout: Layout, span: int, ts: int) -> Head:
