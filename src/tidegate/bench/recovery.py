@@ -51,10 +51,10 @@ from tidegate.sources.source import byte_count
 from tidegate.storage.store import Store, open_store
 from tidegate.tools.verify import verify
 
-_START_S = 180.0  # a process that has accepted nothing by then has failed
+_START_S = 600.0  # a process that has accepted nothing by then has failed
 _POINT_S = 20.0  # after the first acceptance: a point that does not come in so long is missed
-_GO_ON_S = 90.0  # a run that has landed nothing so long after the death of a worker does not go on
-_STOP_S = 120.0
+_GO_ON_S = 300.0  # a run that has landed nothing so long after the death of a worker does not go on
+_STOP_S = 300.0
 _REHEARSE_FROM = 5  # kills: with fewer, a first run costs more than it saves
 _ONE_OF = {
     "dml-wake-mode": ("enqueue", "enqueue", "flush"),

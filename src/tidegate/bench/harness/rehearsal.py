@@ -17,7 +17,7 @@ from tidegate.errors import TidegateError
 
 _QUICK = "-XX:TieredStopAtLevel=1"
 _QUIET = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
-_RUN_S, _DUMP_S = 180.0, 120.0
+_RUN_S, _DUMP_S = 600.0, 300.0
 
 
 def quick_start(run: Run, archive: Path) -> str:
