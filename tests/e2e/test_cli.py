@@ -11,7 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+
+from tidegate.events import EVENTS
 
 WORKLOAD = "workload://sysbench?tables=5&rows=5000&seed=3&txn-rows=9&batch=128KiB&rate=4MiB"
 OPTIONS = ["--option", "flush-interval=1s", "--option", "file-size=256KiB"]
@@ -150,6 +154,25 @@ def test_bad_input_is_one_sentence_that_names_the_culprit_and_exit_code_2(argume
     assert sentence in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
     assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("kind", ["empty", "no-column"])
+def test_parquet_files_that_cannot_be_read_are_refused_before_spark_starts(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "events"
+    folder.mkdir()
+    if kind == "no-column":
+        pq.write_table(pa.Table.from_pylist([], schema=EVENTS).drop_columns(["seq"]), folder / "a.parquet")
+    sentence = "has no .parquet files" if kind == "empty" else "a.parquet' has no column 'seq'; add it (int64)"
+    answer = tidegate("run", "--source", f"parquet:{folder}", "--sink", f"file://{tmp_path}/out")
+    assert answer.returncode == (2 if kind == "empty" else 1)
+    assert sentence in answer.stderr
+    assert str(folder) in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+    assert "starting Spark" not in answer.stdout
+    assert not (tmp_path / "out").exists()
+    answer = tidegate("check", f"file://{tmp_path}/out", "--source", f"parquet:{folder}")
+    assert answer.returncode == 1
+    assert f"problem  source       {'directory' if kind == 'empty' else repr(str(folder))[:-1]}" in answer.stdout
 
 
 def test_a_sink_without_write_rights_is_a_failure_not_a_traceback(tmp_path: Path) -> None:

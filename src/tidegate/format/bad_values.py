@@ -23,12 +23,12 @@ class BadValue(BadEvents):
 
 
 class BadRows(BadEvents):
-    """Row changes that cannot be written. The sentence says where the first one is, and the reason.
+    """Row changes that cannot be written. The sentence says where the first one is, and what is wrong with it.
 
-    `rows` are the numbers of all rows of the batch that cannot be written for this reason.
+    `rows` are the numbers of all rows of the batch that cannot be written for this `reason`.
     """
 
-    def __init__(self, where: str, reason: str, rows: Sequence[int]) -> None:
-        super().__init__(f"{where}{reason}")
+    def __init__(self, sentence: str, reason: str, rows: Sequence[int]) -> None:
+        super().__init__(sentence)
         self.reason = reason
         self.rows = rows
