@@ -112,6 +112,8 @@ def test_an_error_of_ours_on_the_driver_stays_as_it_is() -> None:
         (IN_A_TASK.replace("tidegate.errors.BadEvents: {sentence}", "ZeroDivisionError: division by zero"),
          "ZeroDivisionError: division by zero"),
         (IN_A_TASK.replace("tidegate.errors.BadEvents: {sentence}", "KeyboardInterrupt"), "KeyboardInterrupt"),
+        (BEFORE_ANOTHER.replace("tidegate.errors.BadEvents: {sentence}", "TypeError: abstract method read"),
+         "TypeError: abstract method read"),
         ("An error occurred while calling o7.load.\n: java.io.IOException: no space\n\tat a.b(C.java:1)",
          "java.io.IOException: no space"),
         ("Job aborted\n\tat a.b(C.java:1)\nCaused by: java.lang.X: one\n\tat d\nCaused by: java.io.EOFException: two",

@@ -24,6 +24,8 @@ from tidegate.errors import TidegateError, error_named
 _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<type>[A-Za-z_]\w*)(?:: (?P<message>.*))?")
 _OURS = "tidegate."
+# What Spark's process for a source ends with when the source's reader could not be made; the cause is the one before.
+_CLEANING_UP = "UnboundLocalError: cannot access local variable 'reader'"
 _MOST = 1000  # characters of a sentence that is not ours
 # What may follow the message of an error: a chained one, Java's stack, Spark's description of the query.
 _AFTER = re.compile(
@@ -49,6 +51,8 @@ def sentence_of(error: BaseException) -> str:
         return str(cause)
     text = str(cause).strip()
     raised = [f"{name}: {message}" if message else name for name, message in _raised(text)]
+    if len(raised) > 1 and raised[-1].startswith(_CLEANING_UP):
+        raised.pop()
     return (raised[-1] if raised else _java_cause(text) or type(cause).__name__)[:_MOST]
 
 

@@ -15,6 +15,8 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate import sources
@@ -238,6 +240,9 @@ class Handle:
                     self._finish(error)
                     return
                 self._restart_or_raise(error)
+        except (PySparkException, Py4JError) as exc:  # nobody understands it: the sentence in it is all there is to say
+            self._error = TidegateError(f"the query failed: {sentence_of(exc)}")
+            self._error.__cause__ = exc
         except BaseException as exc:
             self._error = exc
         finally:
@@ -265,12 +270,11 @@ class Handle:
     def _restart_or_raise(self, error: BaseException) -> None:
         """A passing fault ends the query but not the changefeed: start again from the journal."""
         ours = isinstance(error, TidegateError)
-        self.restarts = self.restarts + 1 if not self._run.accepted_any else 1
+        restarts = self.restarts + 1 if not self._run.accepted_any else 1
         # What is known to pass is waited for without limit; what nobody understands is not.
-        if not may_pass(error):
+        if not may_pass(error) or (not ours and restarts > _RESTARTS):
             raise error
-        if not ours and self.restarts > _RESTARTS:
-            raise TidegateError(f"the query failed {self.restarts} times in a row: {sentence_of(error)}") from error
+        self.restarts = restarts
         log.warning("the query failed and is started again (try %d): %s", self.restarts, sentence_of(error))
         self._run.changefeed.life.stop_reading()
         self._run.end_query()
