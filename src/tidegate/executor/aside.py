@@ -27,7 +27,7 @@ from tidegate.format.tables import Layout
 from tidegate.storage.store import Store
 
 # Each row is a put. More of them in one task are no single bad rows: a whole table does not fit its layout.
-MOST_ROWS = 10_000
+MOST_ROWS = 1_000
 _ERRORS = {CONFLICT: StoreConflict, REFUSED: StoreRefused}
 
 

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidegate.errors import BadEvents
 
 
@@ -20,6 +24,13 @@ class BadValue(BadEvents):
     @property
     def position(self) -> int:
         return self.positions[0]
+
+
+def mismatches(values: pa.Array, form: str) -> list[int]:
+    """The indices of the values that do not have this form, a regular expression for the whole text; NULL has any."""
+    fits = pc.match_substring_regex(values, rf"\A(?:{form})\z").fill_null(True)
+    found: list[int] = np.flatnonzero(~fits.to_numpy(zero_copy_only=False)).tolist()
+    return found
 
 
 class BadRows(BadEvents):
