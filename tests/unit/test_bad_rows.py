@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadEvents, StoreConflict, StoreRefused, TidegateError, VerifyError
-from tidegate.executor.aside import MOST_ROWS
+from tidegate.executor.aside import MOST_ROWS, Aside
 from tidegate.executor.ingest import ingest
 from tidegate.executor.jobs import IngestJob, IngestOptions, LandOptions
 from tidegate.executor.rows import ITEMS, ROWS, SET_ASIDE
@@ -82,6 +82,12 @@ def land_all(changefeed: Changefeed) -> None:
     while changefeed.landing.land_next():
         pass
     changefeed.scribe.write_progress()
+
+
+def land_batches(changefeed: Changefeed, batches: list[list[Row]]) -> None:
+    for n, batch in enumerate(batches):
+        feed(changefeed, n, batch, str(n))
+    land_all(changefeed)
 
 
 # -- one object for each row -----------------------------------------------------------------------------------------
@@ -277,10 +283,7 @@ LANDED = [b"1", b"3", b"4", b"6", b"7"]
 
 
 def test_a_bad_row_holds_back_neither_its_neighbours_nor_the_checkpoint(opened: Open, store: MemoryStore) -> None:
-    changefeed = opened(on_bad_row="set-aside")
-    for n, batch in enumerate(BATCHES):
-        feed(changefeed, n, batch, str(n))
-    land_all(changefeed)
+    land_batches(opened(on_bad_row="set-aside"), BATCHES)
     assert values(store) == LANDED
     assert [row.seq for row in set_aside(store)] == [2, 5]
     assert parse_metadata(store.objects[METADATA].decode()) == START_TS + 4
@@ -295,10 +298,7 @@ def test_a_replay_that_is_cut_elsewhere_doubles_no_row(opened: Open, store: Memo
         while killed.landing.land_next():
             pass
     before = {path: data for path, data in store.objects.items() if "bad-rows" in path}
-    again = opened(on_bad_row="set-aside")
-    for n, batch in enumerate(AGAIN):
-        feed(again, n, batch, str(n))
-    land_all(again)
+    land_batches(opened(on_bad_row="set-aside"), AGAIN)
     assert values(store) == LANDED
     assert [row.seq for row in set_aside(store)] == [2, 5]
     assert before.items() <= store.objects.items()
@@ -306,15 +306,11 @@ def test_a_replay_that_is_cut_elsewhere_doubles_no_row(opened: Open, store: Memo
 
 def test_a_bad_row_below_the_checkpoint_is_not_set_aside_again(opened: Open, store: MemoryStore) -> None:
     """Whoever has repaired a row and removed its object must not find it there again."""
-    first = opened(on_bad_row="set-aside")
-    for n, batch in enumerate(BATCHES):
-        feed(first, n, batch, str(n))
-    land_all(first)
+    land_batches(opened(on_bad_row="set-aside"), BATCHES)
     for path in [path for path in store.objects if "bad-rows" in path]:
         del store.objects[path]
     again = opened(on_bad_row="set-aside")
-    for n, batch in enumerate(AGAIN):
-        feed(again, n, batch, str(n))
+    land_batches(again, AGAIN)
     assert set_aside(store) == {}
     assert again.status().set_aside == {}
 
@@ -368,6 +364,17 @@ def test_a_store_that_refuses_the_object_ends_the_changefeed(opened: Open, store
         feed(changefeed, 0, BATCHES[0])
 
 
+def test_a_row_that_cannot_even_be_shown_ends_the_changefeed_and_does_not_hang(opened: Open) -> None:
+    """Spark and Arrow pass on names that are not UTF-8."""
+    name = pa.array([b"t\xff"], pa.binary()).view(pa.string())
+    events = events_batch([bad(1, 1)])
+    events = events.set_column(events.schema.get_field_index("table_name"), "table_name", name)
+    aside = opened(on_bad_row="set-aside").options.ingest.aside
+    assert aside is not None
+    with pytest.raises(StoreRefused, match="a row cannot be set aside: UnicodeDecodeError"):
+        Aside(aside).put(events, SHAPE, "column 'id': the value is not a whole number")
+
+
 def test_two_rows_with_the_same_key_are_told_apart(opened: Open, store: MemoryStore) -> None:
     changefeed = opened(on_bad_row="set-aside")
     feed(changefeed, 0, [layout_row(), bad(1, 1)])
@@ -383,10 +390,7 @@ def test_two_rows_with_the_same_key_are_told_apart(opened: Open, store: MemorySt
 @pytest.fixture
 def verified(opened: Open, store: MemoryStore, tmp_path: Path) -> Callable[..., Any]:
     """Lands the batches; then compares the sink with these rows as the source."""
-    changefeed = opened(on_bad_row="set-aside")
-    for n, batch in enumerate(BATCHES):
-        feed(changefeed, n, batch, str(n))
-    land_all(changefeed)
+    land_batches(opened(on_bad_row="set-aside"), BATCHES)
 
     def compare(rows: list[Row]) -> Any:
         write_events(tmp_path / "events", [events_batch(rows)], 1000)

@@ -22,15 +22,15 @@ from collections.abc import Iterator
 from tidegate.errors import TidegateError, error_named
 
 _TRACEBACK = "Traceback (most recent call last):"
-_RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<type>[A-Za-z_]\w*)(?:: (?P<message>.*))?")
+_RAISED = re.compile(r"(?P<name>[A-Za-z_][\w.<>]*)(?:: (?P<message>.*))?")
 _OURS = "tidegate."
 # What Spark's process for a source ends with when the source's reader could not be made; the cause is the one before.
 _CLEANING_UP = "UnboundLocalError: cannot access local variable 'reader'"
 _MOST = 1000  # characters of a sentence that is not ours
 # What may follow the message of an error: a chained one, Java's stack, Spark's description of the query.
 _AFTER = re.compile(
-    r"\s*$|\s+at |\s*SQLSTATE: |During handling of the above |The above exception was the direct |=== Streaming Query "
-    r"|Caused by: |Driver stacktrace:|JVM stacktrace:|Traceback \(most recent call last\):"
+    r"\s*$|\t\s*at |\s*SQLSTATE: |During handling of the above |The above exception was the direct "
+    r"|=== Streaming Query |Caused by: |Driver stacktrace:|JVM stacktrace:|Traceback \(most recent call last\):"
 )
 
 
@@ -63,8 +63,7 @@ def _raised(text: str) -> Iterator[tuple[str, str]]:
         ends = (at for at in range(start + 1, len(lines)) if lines[at][:1].strip())
         at = next(ends, None)
         if at is not None and (found := _RAISED.fullmatch(lines[at].rstrip())) is not None:
-            name = lines[at].rstrip().partition(": ")[0]
-            yield name, " ".join([found["message"] or "", *_more_lines(lines, at + 1)]).strip()
+            yield found["name"], " ".join([found["message"] or "", *_more_lines(lines, at + 1)]).strip()
 
 
 def _more_lines(lines: list[str], start: int) -> Iterator[str]:

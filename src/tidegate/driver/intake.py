@@ -1,7 +1,7 @@
 """Stage one of the ack: a micro-batch is encoded into the spool, taken into the ledger, and its upstream is woken.
 
-The query's callback calls `ingest`, `accept` and `await_wake`, in this order. The batch counts as
-*accepted* from `accept` on. `await_wake` is the only place where the upstream waits.
+The query's callback calls `ingest`, `accept` and `await_wake`, in this order. The batch counts as *accepted* from
+`accept` on. The upstream waits in `await_wake`, and in `ingest` while the store does not take a bad row.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,7 +59,8 @@ class Intake:
         If the store does not take a row that is to be set aside, the batch waits here and runs again: nothing of it is
         accepted before that row is durable.
         """
-        for tries in count():
+        tries = 0
+        while True:
             try:
                 items = run()
                 if self.learn(items):  # rows came before their layout, or around a DDL: once more
@@ -71,9 +71,9 @@ class Intake:
             except StoreUnavailable as exc:
                 self.discard(batch)
                 self._wait_out(tries, exc)
+                tries += 1
             finally:
                 self.ingest_ended()
-        raise AssertionError("not reached")
 
     def _wait_out(self, tries: int, error: StoreUnavailable) -> None:
         if not tries:
@@ -81,7 +81,7 @@ class Intake:
         self.observer.retried()
         until = self.clock.steady() + pause_s(tries, 0)
         with self.life.lock:
-            self.observer.waits_for(str(error))
+            self.observer.waits_for(f"the store: {error}")
             self.life.wait_until(lambda: self.life.stopping or self.clock.steady() >= until)
         self.observer.waits_for(None)
         if self.life.stopping or not self.life.goes_on:

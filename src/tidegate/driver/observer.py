@@ -101,7 +101,8 @@ class Observer:
         metrics.inc("ddl_total", left_out.filtered_ddls, outcome="filtered")
         metrics.inc("ddl_total", left_out.skipped_ddls, outcome="skipped")
         metrics.inc("rotate_total", full_segments)
-        self.asked("bad-rows", left_out.set_aside_rows)
+        if left_out.set_aside_rows:
+            self.asked("bad-rows", left_out.set_aside_rows)
         self.measure()
 
     def wake_held(self) -> None:

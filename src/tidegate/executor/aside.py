@@ -8,6 +8,7 @@ micro-batch again after a pause. Row values go into these objects and nowhere el
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -51,12 +52,11 @@ class Aside:
         self._refuse_too_many(events, reason)
         places = (numbers(events, name).tolist() for name in RowKey._fields)
         plans = [_BadRow(file, RowKey(*key)) for file, key in enumerate(zip(*places, strict=True))]
-        lanes = [Lane([plan], [Receipt(plan.file)], Watch(self.options.stall_s)) for plan in plans]
+        size, stall_s = events.nbytes // events.num_rows, self.options.stall_s
+        lanes = [Lane([plan], [Receipt(plan.file)], Watch(stall_s), size) for plan in plans]
         store = self.options.open_store(self.options.sink_uri, self.options.access)
-        text_of = partial(_text, events, layout, reason)
-        workers = LANES_PER_WORKER * self.options.worker_count
-        receipts = run_lanes(lanes, lambda lane: _put(lane, store, text_of(lane.plans[0])), store.concurrency, workers)
-        _raise_failure(receipts)
+        work = partial(_put, store=store, text_of=partial(_text, events, layout, reason))
+        _raise_failure(run_lanes(lanes, work, store.concurrency, LANES_PER_WORKER * self.options.worker_count))
         self._note(events, reason)
 
     def items(self) -> list[pa.RecordBatch]:
@@ -86,12 +86,14 @@ def _text(events: pa.RecordBatch, layout: Layout, reason: str, plan: _BadRow) ->
     return bad_row_text(events.slice(plan.file, 1).to_pylist()[0], layout, reason)
 
 
-def _put(lane: Lane[_BadRow], store: Store, text: bytes) -> None:
+def _put(lane: Lane[_BadRow], store: Store, text_of: Callable[[_BadRow], bytes]) -> None:
     (plan,), (receipt,) = lane.plans, lane.receipts
     path = bad_row_path(plan.key)
     try:
+        text = text_of(plan)
         lane.watch.beat(len(text))
         if not store.create_bytes(path, text):
+            lane.watch.beat(len(text))
             _check_found(path, store.get(path), text)
         if not lane.watch.given_up:
             receipt.outcome = LANDED

@@ -44,7 +44,7 @@ class BadRowsLine:
 
     rows: int
     reason: str  # of the last ones
-    where: str  # the directory of their objects on the sink
+    where: str  # the directory of their objects on the sink; each partition has one of its own
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tidegate.format.encode.floats import Flags, short, valid_flags
 from tidegate.format.pieces import bytes_of
 
 _SURE_DIGITS = 19  # so many digits always fit
-_MOST_DIGITS = 21  # with more digits than this no number is smaller, and Python refuses thousands of them
+_MOST_DIGITS = 21  # so many are too large already; of a longer text Python would refuse to read them all
 
 
 def _element_texts(elems: Sequence[str]) -> pa.Array:
