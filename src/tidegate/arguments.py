@@ -34,6 +34,7 @@ what to do about it. What it writes it removes again; a changefeed that runs on 
 examples:
   tidegate check file:///data/cdc
   tidegate check "file:///data/cdc?protocol=canal-json" changefeed.toml --spool-dir /data/spool
+  tidegate check file:///data/cdc --source parquet:/data/events
 
 Exit code 1 if there is a problem, 0 if there are at most warnings.
 """
@@ -104,6 +105,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
 def _add_check(check: argparse.ArgumentParser) -> None:
     check.add_argument("sink", metavar="SINK", help="the sink URI, with options as ?key=value")
     check.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
+    check.add_argument(
+        "--source", metavar="URI", help="look at this source, too: workload://sysbench?... or parquet:DIR"
+    )
     _add_changefeed(check)
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from tidegate.arguments import make_parser
 from tidegate.clock import SystemClock, now_ms
 from tidegate.config.settings import Settings, duration_s, effective, load_settings, read_config, redacted
 from tidegate.errors import BadSetting, OnlyRepeats, TidegateError, UsageError
+from tidegate.format.bad_rows import FOLDER as BAD_ROWS
 from tidegate.storage.store import open_store
 from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
 from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
@@ -66,13 +68,12 @@ def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from tidegate.sources import open_source
     from tidegate.spark.handle import start_source
     from tidegate.spark.session import local_session
 
     settings = _settings(arguments)
     duration = _duration(arguments.duration)
-    open_source(arguments.source, ordering=settings.ordering, wake_mode=settings.wake_mode)  # refuse early
+    _check_source(arguments.source, settings)  # before Java starts
     _check_report(arguments.report)
     _print_options(settings, arguments.source)
     spark = local_session(arguments.slots)
@@ -89,7 +90,8 @@ def _check(arguments: argparse.Namespace) -> int:
     for note in settings.notes:
         print(f"  note: {note}")
     found = {OK: 0, WARNING: 0, PROBLEM: 0}
-    for line in preflight(settings, open_store(settings.sink_uri, settings.access), SystemClock()):
+    check_source = partial(_check_source, arguments.source, settings) if arguments.source is not None else None
+    for line in preflight(settings, open_store(settings.sink_uri, settings.access), SystemClock(), check_source):
         found[line.verdict] += 1
         print(f"  {line.verdict:<8} {line.name:<12} {line.sentence}", flush=True)
         if line.verdict != OK:
@@ -97,6 +99,12 @@ def _check(arguments: argparse.Namespace) -> int:
     counts = [f"{found[verdict]} {verdict}{'s' * (found[verdict] != 1)}" for verdict in (PROBLEM, WARNING)]
     print(", ".join(counts))
     return 1 if found[PROBLEM] else 0
+
+
+def _check_source(uri: str, settings: Settings) -> None:
+    from tidegate.sources import open_source
+
+    open_source(uri, ordering=settings.ordering, wake_mode=settings.wake_mode).check()
 
 
 def _duration(text: str | None) -> float | None:
@@ -184,11 +192,13 @@ def _verify(arguments: argparse.Namespace) -> int:
         progress=lambda text: print(text, flush=True),
     )
     figures = asdict(report)
-    unfinished = figures.pop("unfinished")
+    unfinished, set_aside = figures.pop("unfinished"), figures.pop("set_aside")
     for key, value in figures.items():
         print(f"  {key:<22} {value:.1f}" if isinstance(value, float) else f"  {key:<22} {value}")
     if unfinished:
         print(f"note: {unfinished}")
+    if set_aside:
+        print(f"note: {set_aside} rows cannot be written; they are set aside in {BAD_ROWS} and in no data file")
     print("verified: every change up to the checkpoint is there exactly once, in order")
     return 0
 

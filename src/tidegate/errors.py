@@ -74,3 +74,18 @@ class VerifyError(TidegateError):
 
 class BrokenInvariant(TidegateError):
     pass
+
+
+def error_named(name: str) -> type[TidegateError] | None:
+    """The error of this tree that a class of this name is: `BadEvents` for `BadEvents`, and for its subclasses.
+
+    Errors of other processes arrive as text. Subclasses have arguments of their own, so the class of the tree is used.
+    """
+    found = next((kind for kind in _descendants(TidegateError) if kind.__name__ == name), None)
+    while found is not None and found.__module__ != __name__:
+        found = found.__base__
+    return found
+
+
+def _descendants(kind: type[TidegateError]) -> list[type[TidegateError]]:
+    return [kind, *(below for child in kind.__subclasses__() for below in _descendants(child))]

@@ -443,15 +443,7 @@ def feed(changefeed: Changefeed, batch: int, rows: Iterable[dict[str, Any]], end
         job = intake.ingest_job(tasks=1, allowance_bytes=1 << 30)
         return pa.Table.from_batches(ingest([events], job, f"{batch}-0-0"), ITEMS)
 
-    try:
-        items = ingested()
-        if intake.learn(items):
-            intake.discard(batch)
-            items = ingested()
-            intake.learn(items)
-    finally:
-        intake.ingest_ended()
-    intake.accept(batch, items, end)
+    intake.accept(batch, intake.ingest(batch, ingested), end)
 
 
 def landed_lines(

@@ -11,7 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+
+from tidegate.events import EVENTS
+from tidegate.sources.parquet import write_events
+from tidegate.testing import START_TS, change, events_batch, layout_row
 
 WORKLOAD = "workload://sysbench?tables=5&rows=5000&seed=3&txn-rows=9&batch=128KiB&rate=4MiB"
 OPTIONS = ["--option", "flush-interval=1s", "--option", "file-size=256KiB"]
@@ -150,6 +156,46 @@ def test_bad_input_is_one_sentence_that_names_the_culprit_and_exit_code_2(argume
     assert sentence in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
     assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("kind", ["empty", "no-column"])
+def test_parquet_files_that_cannot_be_read_are_refused_before_spark_starts(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "events"
+    folder.mkdir()
+    if kind == "no-column":
+        pq.write_table(pa.Table.from_pylist([], schema=EVENTS).drop_columns(["seq"]), folder / "a.parquet")
+    sentence = "has no .parquet files" if kind == "empty" else "a.parquet' has no column 'seq'; add it (int64)"
+    answer = tidegate("run", "--source", f"parquet:{folder}", "--sink", f"file://{tmp_path}/out")
+    assert answer.returncode == (2 if kind == "empty" else 1)
+    assert sentence in answer.stderr
+    assert str(folder) in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+    assert "starting Spark" not in answer.stdout
+    assert not (tmp_path / "out").exists()
+    answer = tidegate("check", f"file://{tmp_path}/out", "--source", f"parquet:{folder}")
+    assert answer.returncode == 1
+    assert f"problem  source       {'directory' if kind == 'empty' else repr(str(folder))[:-1]}" in answer.stdout
+
+
+def test_a_bad_row_ends_a_run_with_one_sentence_or_is_set_aside_and_named(tmp_path: Path) -> None:
+    rows = [change(1, START_TS + n, n) for n in range(1, 50)]
+    rows[20]["after"] = [b"4711;x", b"v"]
+    write_events(tmp_path / "events", [events_batch([layout_row(), *rows])], 1000)
+    ends = ["--source", f"parquet:{tmp_path}/events", "--sink", f"file://{tmp_path}/out"]
+    ends += ["--spool-dir", str(tmp_path / "spool")]
+    stopped = tidegate("run", *ends)
+    assert stopped.returncode == 1
+    assert stopped.stderr.strip().splitlines()[-1] == (
+        f"tidegate: shop.t1, commit-ts {START_TS + 21}, column 'id': the value is not a whole number; "
+        "correct it in the source, or let such rows be set aside: on-bad-row = set-aside"
+    )
+    assert "started again" not in stopped.stderr
+    run = tidegate("run", *ends, "--option", "on-bad-row=set-aside", "--report", str(tmp_path / "report.json"))
+    assert run.returncode == 0, run.stderr
+    assert "set aside   1 rows of shop.t1, in _tidegate/bad-rows/1: column 'id': the value is not" in run.stdout
+    assert json.loads((tmp_path / "report.json").read_text())["set_aside"]["shop.t1"]["rows"] == 1
+    assert "4711" not in stopped.stderr + run.stdout + run.stderr
+    assert "note: 1 rows cannot be written; they are set aside in _tidegate/bad-rows" in verified(ends)
 
 
 def test_a_sink_without_write_rights_is_a_failure_not_a_traceback(tmp_path: Path) -> None:

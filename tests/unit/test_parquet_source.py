@@ -137,26 +137,46 @@ def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
 
 def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
     source = open_source(f"parquet:{tmp_path}")
+    with pytest.raises(BadSetting, match=r"has no \.parquet files; name one"):
+        source.check()
     with pytest.raises(BadSetting, match=r"has no \.parquet files"):
         source.latest(source.initial(), ENOUGH, NONE)
+
+
+def test_files_without_a_row_are_refused(tmp_path: Path) -> None:
+    write_events(tmp_path, [pa.RecordBatch.from_pylist([], schema=EVENTS)], rows_per_file=1)
+    pq.write_table(pa.Table.from_pylist([], schema=EVENTS), tmp_path / "z.parquet")
+    with pytest.raises(BadSetting, match="hold no rows; put events there"):
+        open_source(f"parquet:{tmp_path}").check()
+
+
+def test_a_file_whose_rows_are_damaged_is_refused_by_name_when_they_are_read(directory: Path) -> None:
+    file = directory / "events-000000.parquet"
+    data = bytearray(file.read_bytes())
+    data[4:400] = bytes(396)  # the footer at the end is whole
+    file.write_bytes(data)
+    source = open_source(f"parquet:{directory}")
+    source.check()
+    with pytest.raises(BadEvents, match=r"events-000000\.parquet' cannot be read as a Parquet file; replace"):
+        read(source, {"at": 0}, {"at": 1})
 
 
 def test_a_file_of_another_schema_is_refused_by_file_and_column(directory: Path) -> None:
     table = pa.Table.from_batches(prepared())
     pq.write_table(table.drop_columns(["seq"]), directory / "z-no-seq.parquet")
     with pytest.raises(BadEvents, match=r"z-no-seq\.parquet' has no column 'seq'; add it"):
-        open_source(f"parquet:{directory}").latest({"at": 0}, ENOUGH, NONE)
+        open_source(f"parquet:{directory}").check()
     (directory / "z-no-seq.parquet").unlink()
     position = EVENTS.get_field_index("commit_ts")
     pq.write_table(table.set_column(position, "commit_ts", table["commit_ts"].cast("string")), directory / "z.parquet")
     with pytest.raises(BadEvents, match=r"z\.parquet': column 'commit_ts' is string, not int64; cast it"):
-        open_source(f"parquet:{directory}").latest({"at": 0}, ENOUGH, NONE)
+        open_source(f"parquet:{directory}").check()
 
 
 def test_a_file_that_is_not_parquet_is_refused(directory: Path) -> None:
     (directory / "a.parquet").write_text("hello")
-    with pytest.raises(BadEvents, match=r"a\.parquet' cannot be read as a Parquet file"):
-        open_source(f"parquet:{directory}").latest({"at": 0}, ENOUGH, NONE)
+    with pytest.raises(BadEvents, match=r"a\.parquet' cannot be read as a Parquet file; replace"):
+        open_source(f"parquet:{directory}").check()
 
 
 def test_a_position_beyond_the_files_is_refused(directory: Path) -> None:

@@ -130,6 +130,7 @@ changefeed-id = "orders"
 max-flush-delay = "200ms"
 dml-wake-mode = "flush"
 encoder-ordering = "global"
+on-bad-row = "set-aside"
 
 [sink]
 protocol = "csv"
@@ -166,6 +167,7 @@ def test_every_key_of_a_config_file_arrives(tmp_path: Path) -> None:
     settings = load_settings(SINK, read_config(file))
     assert (settings.changefeed_id, settings.wake_mode, settings.encoder_ordering) == ("orders", "flush", "global")
     assert (settings.max_flush_delay_s, settings.flush_interval_s) == (0.2, 62.0)
+    assert (settings.on_bad_row, load_settings(SINK).on_bad_row) == ("set-aside", "stop")
     assert (settings.date_separator, settings.index_digits, settings.partition_separator) == ("month", 6, False)
     assert (settings.worker_count, settings.file_size_bytes, settings.table_id_as_path) == (12, 1485760, True)
     assert (settings.spool_type, settings.spool_max_bytes, settings.spool_dir) == ("memory", 3 << 30, "/data/spool")
@@ -332,6 +334,7 @@ def test_zero_in_the_sink_uri_leaves_the_config_file_alone_as_in_ticdc(
         ("spool.dir=tmp", "spool.dir must be absolute"),
         ("dml-wake-mode=never", "dml-wake-mode must be enqueue or flush, not 'never'"),
         ("encoder-ordering=legacy", "not 'legacy': there is no reorder buffer"),
+        ("on-bad-row=skip", "on-bad-row must be stop or set-aside, not 'skip'"),
         ("max-flush-delay=0s", "max-flush-delay must be at least 1ms, or off, not '0s'"),
         ("max-flush-delay=6s", "max-flush-delay 6s is longer than flush-interval 5s and would never act"),
         ("changefeed-id=../x", "changefeed-id must be 1 to 128 letters, digits, '.', '_' or '-'"),

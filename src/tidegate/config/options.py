@@ -213,6 +213,7 @@ OPTIONS: dict[str, Option] = {
     "spool.dir": Option("spool.dir", "spool_dir", absolute_dir),
     "spool-base-dir": _storage("spool-base-dir", "spool_dir", absolute_dir, yields=("",), alias=True),
     "dml-wake-mode": Option("dml-wake-mode", "wake_mode", one_of("enqueue", "flush")),
+    "on-bad-row": Option("on-bad-row", "on_bad_row", one_of("stop", "set-aside")),
     "encoder-ordering": Option("encoder-ordering", "encoder_ordering", _ordering),
 }
 

@@ -90,6 +90,7 @@ class Settings:
     spool_max_bytes: int = 10 * GIB
     wake_mode: str = "enqueue"
     encoder_ordering: str = "per-table"
+    on_bad_row: str = "stop"  # what happens to a row that cannot be written
     dispatcher_share: float = 1 / 8
     access: Access = NO_ACCESS
     notes: tuple[str, ...] = ()

@@ -1,12 +1,13 @@
 """Stage one of the ack: a micro-batch is encoded into the spool, taken into the ledger, and its upstream is woken.
 
-The query's callback calls `ingest_job`, `learn`, `accept` and `await_wake`, in this order. The batch counts as
-*accepted* from `accept` on. `await_wake` is the only place where the upstream waits.
+The query's callback calls `ingest`, `accept` and `await_wake`, in this order. The batch counts as *accepted* from
+`accept` on. The upstream waits in `await_wake`, and in `ingest` while the store does not take a bad row.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from tidegate.clock import Clock
 from tidegate.control.admission import divides
 from tidegate.control.ledger import Ledger
+from tidegate.control.retries import pause_s
 from tidegate.driver.ddl import read_ddls
 from tidegate.driver.held import HeldTables
 from tidegate.driver.life import Life
@@ -22,16 +24,14 @@ from tidegate.driver.observer import LeftOut, Observer, Read
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
 from tidegate.driver.room import RoomLeft
-from tidegate.errors import BadEvents, SpoolError, SpoolLost
+from tidegate.errors import BadEvents, StoreUnavailable, TidegateError, error_named
 from tidegate.events import LAYOUT, RESOLVED
 from tidegate.executor.floor import Floor
 from tidegate.executor.jobs import IngestJob, IngestOptions
-from tidegate.executor.rows import ERROR, FILTERED, ROWS, STALE, UNKNOWN_LAYOUT
+from tidegate.executor.rows import ERROR, FILTERED, ROWS, SET_ASIDE, STALE, UNKNOWN_LAYOUT
 from tidegate.executor.spool import Segments
 
 log = logging.getLogger("tidegate")
-
-_RAISED = {"SpoolError": SpoolError, "SpoolLost": SpoolLost}
 
 
 @dataclass
@@ -52,6 +52,40 @@ class Intake:
     _cuts: frozenset[int] = frozenset()  # commit-ts of the DDLs of the batch that is encoded now, if it must run again
 
     # -- encode --------------------------------------------------------------------------------------------------
+
+    def ingest(self, batch: int, run: Callable[[], pa.Table]) -> pa.Table:
+        """The items of a micro-batch. `run` encodes it with an `ingest_job`, again if it must know more.
+
+        If the store does not take a row that is to be set aside, the batch waits here and runs again: nothing of it is
+        accepted before that row is durable.
+        """
+        tries = 0
+        while True:
+            try:
+                items = run()
+                if self.learn(items):  # rows came before their layout, or around a DDL: once more
+                    self.discard(batch)
+                    items = run()
+                    self.learn(items)
+                return items
+            except StoreUnavailable as exc:
+                self.discard(batch)
+                self._wait_out(tries, exc)
+                tries += 1
+            finally:
+                self.ingest_ended()
+
+    def _wait_out(self, tries: int, error: StoreUnavailable) -> None:
+        if not tries:
+            log.warning("%s; the micro-batch waits and is encoded again", error)
+        self.observer.retried()
+        until = self.clock.steady() + pause_s(tries, 0)
+        with self.life.lock:
+            self.observer.waits_for(f"the store: {error}")
+            self.life.wait_until(lambda: self.life.stopping or self.clock.steady() >= until)
+        self.observer.waits_for(None)
+        if self.life.stopping or not self.life.goes_on:
+            raise error
 
     def ingest_job(self, tasks: int, allowance_bytes: int) -> IngestJob:
         with self.life.lock:
@@ -75,7 +109,7 @@ class Intake:
         errors = items.filter(pc.equal(kinds, ERROR))
         if errors.num_rows:
             name, _, sentence = errors["text"][0].as_py().partition(": ")
-            raise _RAISED.get(name, BadEvents)(sentence)
+            raise (error_named(name) or TidegateError)(sentence)
         layouts = items.filter(pc.equal(kinds, LAYOUT))
         with self.life.lock:
             self.book.layouts.update(zip(layouts["layout"].to_pylist(), layouts["text"].to_pylist(), strict=True))
@@ -102,6 +136,7 @@ class Intake:
         resolved_ts = pc.max(items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]).as_py() or 0
         ddls, filtered_ddls = read_ddls(items, self.options.rules)
         repeated, filtered, newest_ts = _rows_of(items, STALE), _rows_of(items, FILTERED), _newest_ts(items)
+        aside = items.filter(pc.equal(items["kind"], SET_ASIDE))
         now = self.clock.steady()
         with self.life.lock:
             self.life.raise_error()
@@ -110,9 +145,10 @@ class Intake:
             skipped = self.ledger.blocking.skipped
             accepted = self.ledger.accept(batch, rows, now, end, resolved_ts, ddls)
             skipped = self.ledger.blocking.skipped - skipped
-            left_out = LeftOut(repeated, filtered, filtered_ddls, skipped)
+            left_out = LeftOut(repeated, filtered, filtered_ddls, skipped, _rows_of(items, SET_ASIDE))
             read = Read(newest_ts, repeated + len(ddls))
             self.observer.accepted(accepted, left_out, read, resolved_ts, now)
+            self.observer.set_aside(aside)
             if self.floor is not None and resolved_ts >= self.floor.last_ts:
                 self.floor = None  # the replay has passed everything that was durable before
             self.life.notify()

@@ -12,8 +12,9 @@ from functools import partial
 from tidegate.clock import Clock
 from tidegate.control.compaction import Copy, Move
 from tidegate.control.ledger import Ledger
+from tidegate.driver.causes import sentence_of
 from tidegate.driver.intake import warn_gone
-from tidegate.driver.jobs import Jobs, first_line
+from tidegate.driver.jobs import Jobs
 from tidegate.driver.life import Life, Work
 from tidegate.driver.observer import Observer
 from tidegate.executor.spool import Appended, Segments
@@ -52,7 +53,7 @@ class Moves:
         try:
             copied = self.jobs.run_gather(slices, room, name)
         except Exception as exc:
-            log.warning("cannot copy the remains of the spool together, will retry: %s", first_line(exc))
+            log.warning("cannot copy the remains of the spool together, will retry: %s", sentence_of(exc))
             self._next = self.clock.steady() + _PAUSE_S
             warn_gone(self.spool.delete_batch(name.split("-")[0]))
         with self.life.lock:

@@ -41,12 +41,13 @@ _DURATIONS = {
 
 
 class LeftOut(NamedTuple):
-    """What of a batch is not written: rows that were durable before, rows and DDLs that the filter or TiCDC drops."""
+    """What of a batch is not written: rows that were durable before, what the filter or TiCDC drops, bad rows."""
 
     repeated_rows: int
     filtered_rows: int
     filtered_ddls: int
     skipped_ddls: int
+    set_aside_rows: int
 
 
 class Read(NamedTuple):
@@ -78,15 +79,30 @@ class Observer:
         self.totals.bytes_accepted += accepted.bytes
         self.totals.duplicates += accepted.duplicates + left_out.repeated_rows
 
+    def set_aside(self, items: pa.Table) -> None:
+        """These rows of a batch, counted by table, cannot be written and are set aside. The caller holds the lock."""
+        known = len(self.view.set_aside)
+        for item in items.to_pylist():
+            name = f"{item['schema_name']}.{item['table_name']}"
+            self.view.note_set_aside(item["table_id"], name, item["rows"], item["text"])
+        fresh = list(islice(self.view.set_aside.items(), known, None))
+        for name, line in fresh[:NAMED]:
+            log.warning("%s: rows cannot be written and are set aside in %s: %s", name, line.where, line.reason)
+        if len(fresh) > NAMED:
+            log.warning("rows of %d tables more are set aside", len(fresh) - NAMED)
+
     def count_batch(self, accepted: Accepted, left_out: LeftOut, full_segments: int) -> None:
         metrics = self.metrics
         metrics.observe("batch_rows", accepted.rows)
         metrics.observe("batch_bytes", accepted.bytes)
         metrics.inc("duplicates_dropped_total", accepted.duplicates + left_out.repeated_rows)
         metrics.inc("filtered_rows_total", left_out.filtered_rows)
+        metrics.inc("set_aside_rows_total", left_out.set_aside_rows)
         metrics.inc("ddl_total", left_out.filtered_ddls, outcome="filtered")
         metrics.inc("ddl_total", left_out.skipped_ddls, outcome="skipped")
         metrics.inc("rotate_total", full_segments)
+        if left_out.set_aside_rows:
+            self.asked("bad-rows", left_out.set_aside_rows)
         self.measure()
 
     def wake_held(self) -> None:

@@ -19,8 +19,9 @@ from tidegate.control.top import TOP, TableLine, top_tables
 from tidegate.driver.life import Life
 from tidegate.errors import BadSetting
 from tidegate.events import physical_ms, shown_time
+from tidegate.format.bad_rows import folder_of
 from tidegate.format.ddl.events import ALL
-from tidegate.observe.status import NAMED, USD_PER_REQUEST, DdlLine, Rate, Status, Totals
+from tidegate.observe.status import NAMED, USD_PER_REQUEST, BadRowsLine, DdlLine, Rate, Status, Totals
 
 _MARKED = 3  # tables that are named
 _STAGES = {WAITING: "the table trigger", DRAINING: "the barrier", WRITING: "its schema files"}  # nothing left to land
@@ -36,6 +37,7 @@ class View:
     ddl_failures: dict[Key, str] = field(default_factory=dict)
     begun_ts: int = 0  # the checkpoint at the start
     waiting: str | None = None  # what the whole changefeed waits for
+    set_aside: dict[str, BadRowsLine] = field(default_factory=dict)  # by table, its rows that cannot be written
     shortage: str | None = None  # what there is too little of, and the remedy
     rate: Rate = field(default_factory=Rate)  # of requests
     _arrivals: deque[tuple[float, int]] = field(default_factory=deque)  # when each resolved mark was accepted
@@ -45,6 +47,12 @@ class View:
         if resolved_ts:
             self._forget_reached()
             self._arrivals.append((now, resolved_ts))
+
+    def note_set_aside(self, table_id: int, name: str, rows: int, reason: str) -> None:
+        """So many rows more of a table are set aside. The caller holds the lock."""
+        before = self.set_aside.get(name)
+        total = rows + (before.rows if before is not None else 0)
+        self.set_aside[name] = BadRowsLine(total, reason, folder_of(table_id))
 
     def gauges(self) -> dict[str, float]:
         with self.life.lock:
@@ -98,6 +106,8 @@ class View:
                 duplicates=totals.duplicates,
                 retrying={ledger.queues.name(owner): error for owner, error in islice(self.failures.items(), NAMED)},
                 retrying_tables=len(self.failures),
+                set_aside=dict(islice(self.set_aside.items(), NAMED)),
+                set_aside_rows=sum(line.rows for line in self.set_aside.values()),
                 waiting=self.waiting,
                 shortage=self.shortage,
                 requests_per_s=rate,

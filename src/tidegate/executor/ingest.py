@@ -1,8 +1,9 @@
 """Ingest, in a task: the events of a micro-batch are encoded and appended to the spool; items come back.
 
 Promises: rows of a dispatcher are in (commit_ts, seq) order, and the inserts of split updates are at the end of their
-transaction. Items leave only after every segment is closed. Items name tables as the source does, the bytes name them
-as the routes do. Anything wrong with the input comes back as one error item. No Python code runs for each row or value.
+transaction. Items leave only after every segment is closed and every row that is set aside is durable, because the
+checkpoint follows the items. Items name tables as the source does, the bytes name them as the routes do. Anything wrong
+with the input comes back as one error item. No Python code runs for each row or value.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import BadEvents, SpoolError
+from tidegate.errors import BadEvents, TidegateError
 from tidegate.events import EVENTS, KINDS, LAST_TS, LAYOUT, ROW_KINDS, TABLE_IDS
 from tidegate.executor.append import Appender, Kind
+from tidegate.executor.aside import Aside
 from tidegate.executor.jobs import IngestJob
 from tidegate.executor.rows import ERROR, FILTERED, ITEMS, STALE, UNKNOWN_LAYOUT
 from tidegate.format.rules.changes import Splitter, TableRules, numbers
@@ -59,17 +61,18 @@ def ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> Iter
     """Items of one task; `name` begins the names of its segments: `<batch>-<partition>-<attempt>`."""
     try:
         items = _ingest(batches, job, name)
-    except (BadEvents, SpoolError) as exc:
-        name_of = "BadEvents" if isinstance(exc, BadEvents) else type(exc).__name__
-        items = [_control(ERROR, text=f"{name_of}: {exc}")]
+    except TidegateError as exc:  # as an item, because Spark would run the task again and then pass on only a text
+        items = [_control(ERROR, text=f"{type(exc).__name__}: {exc}")]
     yield from items
 
 
 def _ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> list[pa.RecordBatch]:
     tables = TableRules(job.options.rules)
     with closing(job.room.writer(name)) as writer:
-        appender = Appender(job, writer, tables)
-        task = _Task(job, appender, tables, Splitter(job.options.split_updates))
+        aside = Aside(job.options.aside) if job.options.aside is not None else None
+        appender = Appender(job, writer, tables, aside)
+        refused = appender.refuse_updates if aside is not None else None
+        task = _Task(job, appender, tables, Splitter(job.options.split_updates, refused))
         for events in batches:
             _take(task, events)
         for kind, rows in task.splitter.rest():
@@ -77,7 +80,7 @@ def _ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> lis
     for word, count, ts in ((STALE, appender.stale, appender.stale_ts), (FILTERED, task.filtered, task.filtered_ts)):
         if count:
             task.items.append(_control(word, ts=ts, rows=count))
-    return task.items
+    return [*task.items, *(aside.items() if aside is not None else ())]
 
 
 def read_splits(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -24,6 +24,7 @@ class IngestOptions:
     ordering: str = "per-table"
     rules: Rules = field(default_factory=Rules)
     split_updates: bool = True  # an update that changes a key becomes a delete and an insert
+    aside: LandOptions | None = None  # where rows go that cannot be written; None: they end the changefeed
 
 
 @dataclass(frozen=True)

@@ -71,12 +71,12 @@ def _land_lane(lane: Lane[FilePlan], store: Store, job: LandJob) -> None:
         receipts[done].outcome = ELSEWHERE
         receipts[done].found_version, receipts[done].found_number = found.version, found.number
     except Exception as exc:
-        _fail(receipts[done], exc)
+        note_failure(receipts[done], exc)
     if done:
         try:
             _put_index(lane.plans[done - 1], receipts[:done], store, job, lane.watch)
         except Exception as exc:
-            _fail(receipts[done - 1], exc)
+            note_failure(receipts[done - 1], exc)
 
 
 def _land_file(plan: FilePlan, receipt: Receipt, store: Store, job: LandJob, beat: Beat) -> None:
@@ -121,10 +121,10 @@ def _land_ddl(lane: Lane[SchemaPlan], store: Store) -> None:
         if not lane.watch.given_up:
             receipt.outcome = LANDED
     except Exception as exc:
-        _fail(receipt, exc)
+        note_failure(receipt, exc)
 
 
-def _fail(receipt: Receipt, exc: Exception) -> None:
+def note_failure(receipt: Receipt, exc: Exception) -> None:
     """An error becomes an outcome."""
     if not isinstance(exc, GivenUp):
         receipt.outcome = _outcome(exc)

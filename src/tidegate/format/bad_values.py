@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidegate.errors import BadEvents
 
 
@@ -22,13 +26,20 @@ class BadValue(BadEvents):
         return self.positions[0]
 
 
-class BadRows(BadEvents):
-    """Row changes that cannot be written. The sentence says where the first one is, and the reason.
+def mismatches(values: pa.Array, form: str) -> list[int]:
+    """The indices of the values that do not have this form, a regular expression for the whole text; NULL has any."""
+    fits = pc.match_substring_regex(values, rf"\A(?:{form})\z").fill_null(True)
+    found: list[int] = np.flatnonzero(~fits.to_numpy(zero_copy_only=False)).tolist()
+    return found
 
-    `rows` are the numbers of all rows of the batch that cannot be written for this reason.
+
+class BadRows(BadEvents):
+    """Row changes that cannot be written. The sentence says where the first one is, and what is wrong with it.
+
+    `rows` are the numbers of all rows of the batch that cannot be written for this `reason`.
     """
 
-    def __init__(self, where: str, reason: str, rows: Sequence[int]) -> None:
-        super().__init__(f"{where}{reason}")
+    def __init__(self, sentence: str, reason: str, rows: Sequence[int]) -> None:
+        super().__init__(sentence)
         self.reason = reason
         self.rows = rows

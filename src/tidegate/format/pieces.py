@@ -69,8 +69,8 @@ def at(rows: pa.RecordBatch, row: int) -> str:
 
 def refused(rows: pa.RecordBatch, row: Numbers, column: str, wrong: BadValue) -> BadRows:
     """The rows with these wrong values; `row` has the number of the row of each position."""
-    numbers = row[list(wrong.positions)]
-    return BadRows(f"{at(rows, numbers[0])}, ", f"column {column!r}: {wrong}", np.unique(numbers).tolist())
+    numbers, reason = row[list(wrong.positions)], f"column {column!r}: {wrong}"
+    return BadRows(f"{at(rows, numbers[0])}, {reason}", reason, np.unique(numbers).tolist())
 
 
 def value_starts(rows: pa.RecordBatch, side: str, row: Numbers, wanted: int, pool: Pool) -> Numbers:
@@ -92,12 +92,11 @@ def _check_counts(rows: pa.RecordBatch, side: str, row: Numbers, found: Numbers,
     first = int(np.argmax(bad))
     count = "no" if np.broadcast_to(absent, bad.shape)[first] else str(found[first])
     kind = rows.column("kind")[row[first]].as_py()
-    like_it = bad & (found == found[first]) & (absent == np.broadcast_to(absent, bad.shape)[first])
     raise BadRows(
-        f"{at(rows, row[first])}: ",
-        f"the {kind} has {count} values in `{side}` but its layout has {wanted}; "
+        f"{at(rows, row[first])}: the {kind} has {count} values in `{side}` but its layout has {wanted}; "
         "the source must send the layout that fits its rows",
-        row[like_it].tolist(),
+        f"`{side}` does not have the {wanted} values of its layout",
+        row[bad].tolist(),
     )
 
 

@@ -109,6 +109,7 @@ GROUPS: dict[str, tuple[Metric, ...]] = {
         Metric("batch_bytes", HISTOGRAM, "Encoded bytes of a micro-batch", buckets=_BYTES),
         Metric("batch_duration_seconds", HISTOGRAM, "From a micro-batch's start to its wake", buckets=_SECONDS),
         Metric("filtered_rows_total", COUNTER, "Rows that the filter left out"),
+        Metric("set_aside_rows_total", COUNTER, "Rows set aside because they cannot be written"),
         Metric("duplicates_dropped_total", COUNTER, "Rows dropped because they were accepted or durable before"),
     ),
 }

@@ -39,6 +39,15 @@ class DdlLine:
 
 
 @dataclass(frozen=True)
+class BadRowsLine:
+    """Rows of one table that cannot be written and are set aside; a row that a restart brings again counts again."""
+
+    rows: int
+    reason: str  # of the last ones
+    where: str  # the directory of their objects on the sink; each partition has one of its own
+
+
+@dataclass(frozen=True)
 class Status:
     """A changefeed at one moment, for the display, the report and `handle.status()`."""
 
@@ -63,6 +72,8 @@ class Status:
     duplicates: int
     retrying: dict[str, str]  # tables that fail to land, at most `NAMED` of them, and why
     retrying_tables: int
+    set_aside: dict[str, BadRowsLine]  # tables with rows that were set aside, at most `NAMED` of them
+    set_aside_rows: int
     waiting: str | None  # what the whole changefeed waits for
     shortage: str | None  # what there is too little of, such as space under the spool, and the remedy
     requests_per_s: float

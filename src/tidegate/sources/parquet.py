@@ -9,8 +9,11 @@ are not separate here, so no table can be held.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -59,6 +62,10 @@ class ParquetSource:
             raise BadSetting(
                 f"source {uri!r}: there is no directory {str(self._directory)!r}; name one with .parquet files"
             )
+
+    def check(self) -> None:
+        """Reads the footers of all files: that there are events, and that each file has the right columns."""
+        _ = self._groups
 
     def initial(self) -> Offset:
         return {"at": 0}
@@ -121,9 +128,14 @@ class ParquetSource:
 
     @cached_property
     def _files(self) -> list[str]:
-        files = sorted(path.name for path in self._directory.glob("*.parquet"))
+        try:
+            files = sorted(name for name in os.listdir(self._directory) if fnmatch(name, "*.parquet"))
+        except OSError as exc:
+            raise BadSetting(f"directory {str(self._directory)!r} cannot be read: {exc.strerror}; allow it") from exc
         if not files:
-            raise BadSetting(f"directory {str(self._directory)!r} has no .parquet files; put some there")
+            raise BadSetting(
+                f"directory {str(self._directory)!r} has no .parquet files; name one with files of the events schema"
+            )
         return files
 
     @cached_property
@@ -132,7 +144,7 @@ class ParquetSource:
         for file in self._files:
             metadata = self._footer(file)
             groups += [Group(file, n, _encoded_bytes(metadata.row_group(n))) for n in range(metadata.num_row_groups)]
-        if not groups:
+        if not any(metadata.num_rows for metadata in self._footers.values()):
             raise BadSetting(f"the .parquet files in {str(self._directory)!r} hold no rows; put events there")
         return groups
 
@@ -201,7 +213,8 @@ class ParquetSource:
         return self._footers[file]
 
     def _columns(self, file: str, number: int, names: list[str]) -> pa.Table:
-        with pq.ParquetFile(self._directory / file, metadata=self._footer(file)) as opened:
+        path = str(self._directory / file)
+        with _refusing_damage(path), pq.ParquetFile(path, metadata=self._footer(file)) as opened:
             return opened.read_row_group(number, columns=names, use_threads=False).select(names)
 
     def _rows(self, file: str, number: int) -> Iterator[pa.RecordBatch]:
@@ -258,11 +271,17 @@ def _writer(path: Path) -> pq.ParquetWriter:
     return pq.ParquetWriter(path, EVENTS, compression="none", use_dictionary=coded)
 
 
-def _checked_footer(path: str) -> pq.FileMetaData:
+@contextmanager
+def _refusing_damage(path: str) -> Iterator[None]:
     try:
-        metadata = pq.read_metadata(path)
+        yield
     except (pa.ArrowInvalid, OSError) as exc:
         raise BadEvents(f"{path!r} cannot be read as a Parquet file; replace or remove it: {exc}") from exc
+
+
+def _checked_footer(path: str) -> pq.FileMetaData:
+    with _refusing_damage(path):
+        metadata = pq.read_metadata(path)
     found = metadata.schema.to_arrow_schema()
     for wanted in EVENTS:
         if wanted.name not in found.names:

@@ -31,6 +31,10 @@ class Source(Protocol):
 
     finite: bool
 
+    def check(self) -> None:
+        """Refuse, before anything starts, what can be seen to be wrong without reading the events."""
+        ...
+
     def initial(self) -> Offset:
         """The offset before the first event."""
         ...

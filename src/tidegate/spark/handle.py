@@ -15,6 +15,8 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate import sources
@@ -22,8 +24,9 @@ from tidegate.clock import SystemClock
 from tidegate.config.settings import Settings, load_settings, redacted
 from tidegate.control.retries import pause_s
 from tidegate.control.top import TableLine
+from tidegate.driver.causes import cause_of, sentence_of
 from tidegate.driver.changefeed import Changefeed
-from tidegate.driver.jobs import Jobs, first_line
+from tidegate.driver.jobs import Jobs
 from tidegate.driver.startup import Probe, no_probe, nobody_knows, probe
 from tidegate.errors import OnlyRepeats, TidegateError
 from tidegate.executor.land import land_files, land_schemas
@@ -222,8 +225,10 @@ class Handle:
             run = Query(changefeed, self.events, self.finite, self.backlog, self.settings.encoder_shards or self.slots)
             changefeed.start()
             run.start()
-        except BaseException:
+        except BaseException as exc:
             changefeed.close()
+            if (cause := cause_of(exc)) is not exc:  # a source of ours is first opened in another process
+                raise cause from exc
             raise
         return run
 
@@ -235,6 +240,9 @@ class Handle:
                     self._finish(error)
                     return
                 self._restart_or_raise(error)
+        except (PySparkException, Py4JError) as exc:  # nobody understands it: the sentence in it is all there is to say
+            self._error = TidegateError(f"the query failed: {sentence_of(exc)}")
+            self._error.__cause__ = exc
         except BaseException as exc:
             self._error = exc
         finally:
@@ -262,11 +270,12 @@ class Handle:
     def _restart_or_raise(self, error: BaseException) -> None:
         """A passing fault ends the query but not the changefeed: start again from the journal."""
         ours = isinstance(error, TidegateError)
-        self.restarts = self.restarts + 1 if not self._run.accepted_any else 1
+        restarts = self.restarts + 1 if not self._run.accepted_any else 1
         # What is known to pass is waited for without limit; what nobody understands is not.
-        if not may_pass(error) or (not ours and self.restarts > _RESTARTS):
+        if not may_pass(error) or (not ours and restarts > _RESTARTS):
             raise error
-        log.warning("the query failed and is started again (try %d): %s", self.restarts, first_line(error))
+        self.restarts = restarts
+        log.warning("the query failed and is started again (try %d): %s", self.restarts, sentence_of(error))
         self._run.changefeed.life.stop_reading()
         self._run.end_query()
         self._run.changefeed.life.fail(error)

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidegate.driver.causes import cause_of
 from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import TidegateError
 from tidegate.executor.ingest import check_schema
@@ -81,7 +81,7 @@ class Query:
             stop.wait(_POLL_S)
         if self.error is None and not stop.is_set() and not query.isActive:
             failure: BaseException | None = query.exception()
-            return failure or self._ended_early()
+            return cause_of(failure) if failure is not None else self._ended_early()
         return self.error
 
     def _ended_early(self) -> BaseException | None:
@@ -105,10 +105,7 @@ class Query:
             return
         started = self.changefeed.clock.steady()
         try:
-            try:
-                items = self._ingest(events, batch)
-            finally:
-                self.changefeed.intake.ingest_ended()
+            items = self.changefeed.intake.ingest(batch, lambda: run_ingest(events, self._job(), batch, self.shards))
             end = self._end_offset(batch)
             self.changefeed.intake.accept(batch, items, end)
             self.accepted_any, self._end = True, end
@@ -117,16 +114,7 @@ class Query:
             self.changefeed.intake.await_wake(batch, started)
         except Exception as exc:
             if not self.changefeed.life.stopping:
-                self._error = exc
-
-    def _ingest(self, events: DataFrame, batch: int) -> pa.Table:
-        job = self._job()
-        items = run_ingest(events, job, batch, self.shards)
-        if self.changefeed.intake.learn(items):  # rows came before their layout, or around a DDL: once more
-            self.changefeed.intake.discard(batch)
-            items = run_ingest(events, self._job(), batch, self.shards)
-            self.changefeed.intake.learn(items)
-        return items
+                self._error = cause_of(exc)
 
     def _job(self) -> IngestJob:
         feed = self.changefeed

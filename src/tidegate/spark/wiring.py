@@ -19,6 +19,15 @@ from tidegate.storage.store import StoreOpener
 
 def changefeed_options(settings: Settings, open_store: StoreOpener) -> Options:
     s = settings
+    land = LandOptions(
+        paths=s.paths,
+        encoding=s.encoding,
+        sink_uri=s.sink_uri,
+        access=replace(s.access, one_put_bytes=one_put_bytes(s.file_size_bytes)),
+        open_store=open_store,
+        worker_count=s.worker_count,
+        output_column_id=s.output_column_id,
+    )
     return Options(
         changefeed_id=s.changefeed_id,
         sink=Sink(s.sink_uri, s.paths, shape(s), s.spans),
@@ -39,16 +48,9 @@ def changefeed_options(settings: Settings, open_store: StoreOpener) -> Options:
             ordering=s.ordering,
             rules=s.rules,
             split_updates=not s.output_raw_change_event or s.across_nodes,
+            aside=land if s.on_bad_row == "set-aside" else None,
         ),
-        land=LandOptions(
-            paths=s.paths,
-            encoding=s.encoding,
-            sink_uri=s.sink_uri,
-            access=replace(s.access, one_put_bytes=one_put_bytes(s.file_size_bytes)),
-            open_store=open_store,
-            worker_count=s.worker_count,
-            output_column_id=s.output_column_id,
-        ),
+        land=land,
         rules=s.rules,
         expiry=expiry(s),
         wakes_when_durable=s.wake_mode == "flush",

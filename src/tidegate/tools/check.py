@@ -47,10 +47,19 @@ class Line:
     remedy: str = ""
 
 
-def preflight(settings: Settings, store: Store, clock: Clock) -> Iterator[Line]:
+def preflight(
+    settings: Settings, store: Store, clock: Clock, check_source: Callable[[], None] | None = None
+) -> Iterator[Line]:
     """Everything that can be known before a start, in the order of what depends on what."""
+    if check_source is not None:
+        yield _attempt("source", "correct it, or name another source", lambda: _source(check_source))
     for line in _lines(settings, store, clock):
         yield replace(line, sentence=settings.access.hide(line.sentence))
+
+
+def _source(check: Callable[[], None]) -> Line:
+    check()
+    return Line("source", OK, "it can be opened, and its files are of the events schema if it has any")
 
 
 def _lines(settings: Settings, store: Store, clock: Clock) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, TextIO
 
@@ -97,6 +97,10 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
         lines.append(f"  ddl {key} {_wait(ddl)}: {query:.80}")
     if len(status.ddls) > _SHOWN:
         lines.append(f"  ddl and {len(status.ddls) - _SHOWN:,} DDLs more")
+    for table, bad in islice(status.set_aside.items(), _SHOWN):
+        lines.append(f"  set aside {bad.rows:,} rows of {table}, in {bad.where}: {bad.reason}")
+    if len(status.set_aside) > _SHOWN:
+        lines.append(f"  set aside {status.set_aside_rows:,} rows in all")
     shown = list(status.retrying.items())[:_SHOWN]
     lines += [f"  retrying {table}: {error}" for table, error in shown]
     if status.retrying_tables > len(shown):
@@ -110,6 +114,7 @@ def _wait(ddl: DdlLine) -> str:
 
 def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
     failing = f" retrying={min(status.retrying)} ({status.retrying_tables} in all)" if status.retrying else ""
+    failing += f" set-aside={status.set_aside_rows} rows" if status.set_aside_rows else ""
     failing += f" waits for {status.waiting}" if status.waiting else ""
     failing += f" {status.shortage}" if status.shortage else ""
     failing += f" {status.only_repeats}" if status.only_repeats else ""
@@ -139,6 +144,10 @@ class Summary:
                 f"  files       {f['files']:,}; size against file-size ({show_size(f['file_size_bytes'])}): {sizes}",
                 f"  flushed by  {reasons}",
                 f"  checkpoint  {f['checkpoint_ts']} ({physical_time(f['checkpoint_ts']):%Y-%m-%d %H:%M:%S} UTC)",
+                *(
+                    f"  set aside   {bad['rows']:,} rows of {table}, in {bad['where']}: {bad['reason']}"
+                    for table, bad in f["set_aside"].items()
+                ),
                 *([f"  note        {f['only_repeats']}"] if f.get("only_repeats") else []),
                 "",
                 "next:",
@@ -166,6 +175,8 @@ def summary(status: Status, changefeed: Changefeed, seconds: float) -> Summary:
             "flush_reasons": status.reasons,
             "checkpoint_ts": status.checkpoint_ts,
             "duplicates": status.duplicates,
+            "set_aside": {table: asdict(bad) for table, bad in status.set_aside.items()},
+            "set_aside_rows": status.set_aside_rows,
             "only_repeats": status.only_repeats,
             "error": status.error,
         }

@@ -8,7 +8,6 @@ All functions work on whole Arrow arrays and keep NULL.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -18,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents
-from tidegate.format.bad_values import BadValue
+from tidegate.format.bad_values import BadValue, mismatches
 from tidegate.format.encode.floats import Flags, short, valid_flags
 from tidegate.format.pieces import bytes_of
 
-_WHOLE_NUMBER = re.compile(rb"0*[0-9]{1,20}")
+_SURE_DIGITS = 19  # so many digits always fit
+_MOST_DIGITS = 21  # so many are too large already; of a longer text Python would refuse to read them all
 
 
 def _element_texts(elems: Sequence[str]) -> pa.Array:
@@ -97,9 +97,8 @@ def unsigned_numbers(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Flags]:
 
 
 def _check_unsigned(values: pa.Array) -> None:
-    if wrong := [i for i, text in enumerate(values.to_pylist()) if text is not None and not _fits(text)]:
+    if wrong := mismatches(values, "[0-9]+"):
         raise BadValue("the value is not an unsigned 64-bit number", *wrong)
-
-
-def _fits(text: bytes) -> bool:
-    return _WHOLE_NUMBER.fullmatch(text) is not None and int(text.lstrip(b"0") or b"0") < 1 << 64
+    long = np.flatnonzero(pc.greater(pc.binary_length(values), _SURE_DIGITS).fill_null(False).to_numpy(False)).tolist()
+    if wrong := [i for i in long if int(values[i].as_py().lstrip(b"0")[:_MOST_DIGITS] or b"0") >= 1 << 64]:
+        raise BadValue("the value is not an unsigned 64-bit number", *wrong)

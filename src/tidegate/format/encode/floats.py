@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents
-from tidegate.format.bad_values import BadValue
+from tidegate.format.bad_values import BadValue, mismatches
 from tidegate.format.pieces import Numbers, Pool, bytes_of, gather, texts
 
 Flags = npt.NDArray[np.bool_]
@@ -31,7 +31,8 @@ _EXPONENTS = range(-324, 309)  # of 64-bit numbers
 _POWERS = texts(*(f"e{exponent:+03d}" for exponent in _EXPONENTS))
 _LEADS = texts("", *("0." + "0" * count for count in range(-_EXPONENTS.start)))
 _TAILS = texts(".", *("0" * count for count in range(_EXPONENTS.stop)))
-_FLOAT_TEXT = re.compile(rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE)
+_FLOAT_FORM = r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)"
+_FLOAT_TEXT = re.compile(_FLOAT_FORM.encode(), re.IGNORECASE)
 _INFINITE = re.compile(rb"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 FLOAT_BITS = {"float": 32, "double": 64}
@@ -80,9 +81,7 @@ def valid_flags(values: pa.Array) -> Flags:
 
 
 def _bad_float(values: pa.Array, bits: int) -> BadEvents:
-    texts = enumerate(values.to_pylist())
-    wrong = [i for i, text in texts if text is not None and not _FLOAT_TEXT.fullmatch(text)]
-    return BadValue(f"the value is not a {bits}-bit float", *wrong)
+    return BadValue(f"the value is not a {bits}-bit float", *mismatches(values, f"(?i){_FLOAT_FORM}"))
 
 
 def _check_unbounded(values: pa.Array, numbers: Floats, bits: int) -> None:

@@ -7,20 +7,18 @@ numbers. Only the form is checked, not the range of the type, because a number t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.format.bad_values import BadValue
+from tidegate.format.bad_values import BadValue, mismatches
 from tidegate.format.pieces import Numbers, bytes_of, refused
 from tidegate.format.tables import Column
 
 WHOLE = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint", "bit", "year"))
 NUMBERED = WHOLE | {"enum", "set"}  # canal-json writes these as numbers, too
-_FORM = re.compile(rb"-?[0-9]+")
 
 
 def check_columns(
@@ -49,6 +47,5 @@ def check_columns(
 def _refuse(rows: pa.RecordBatch, row: Numbers, taken: pa.Array, columns: Mapping[int, Column]) -> None:
     """The values of a line are next to each other in `taken`. This is slow, and only called if one is wrong."""
     for i, column in enumerate(columns.values()):
-        texts = taken.take(pa.array(np.arange(i, len(taken), len(columns)))).to_pylist()
-        if wrong := [line for line, text in enumerate(texts) if text is not None and not _FORM.fullmatch(text)]:
+        if wrong := mismatches(taken.take(pa.array(np.arange(i, len(taken), len(columns)))), "-?[0-9]+"):
             raise refused(rows, row, column.name, BadValue("the value is not a whole number", *wrong))

@@ -8,8 +8,9 @@ that another row of the same transaction still has.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -194,9 +195,12 @@ class Splitter:
 
     The moved inserts of each table's last transaction are kept for the next batch, which may continue the transaction.
     The last row of the transaction is kept with them: they share its seq, so they must be written together with it.
+    `refused` is asked, before updates are split, which rows to leave out: of an update with a value that cannot be
+    written, one half could be in a file before the other half is looked at.
     """
 
     enabled: bool = True
+    refused: Callable[[Any, pa.RecordBatch, Flags], Flags] | None = None
     _held: dict[Hashable, Rows] = field(default_factory=dict)
 
     @property
@@ -210,6 +214,9 @@ class Splitter:
         `latest` is the last commit-ts of each table over rows of all kinds.
         """
         changed = key_changes(events, layout) if self.enabled else None
+        if changed is not None and self.refused is not None:
+            kept = ~self.refused(kind, events, changed)
+            events, changed = events.filter(pa.array(kept)), changed[kept]
         held = self._held.pop(kind, None)
         if changed is None and held is None:
             return Rows(events)

@@ -5,7 +5,7 @@ order, under the schema version it was written with; changes beyond the checkpoi
 DDL up to the checkpoint has its schema files; every index and schema file is right and nothing else lies around. At
 the first difference it raises `VerifyError`, whose sentence names the table and the position. A run that was killed in
 the middle of a landing leaves data files that the next start adopts (`unfinished`). They are compared like the others,
-and the report names them.
+and the report names them. So are rows that cannot be written and were set aside (`on-bad-row`): the report counts them.
 
 How: changes come from the source batch by batch and are encoded as the changefeed encodes them (`runs`); each table
 has a place in its files, and the bytes of a whole run of rows are compared at once (`check`). Single rows are looked at
@@ -23,6 +23,8 @@ from urllib.parse import urlsplit
 from tidegate.config.settings import Settings
 from tidegate.driver.inspection import refuse_newer_journal
 from tidegate.errors import StoreRefused, VerifyError
+from tidegate.format.bad_rows import FOLDER as BAD_ROWS
+from tidegate.format.bad_rows import RowKey, parse_bad_row_path
 from tidegate.format.layout import METADATA, parse_metadata
 from tidegate.reader.replay import survey
 from tidegate.sources import Source, open_source
@@ -38,7 +40,8 @@ __all__ = ["Report", "open_for_replay", "verify"]
 class Report:
     """What was found right: tables with data, their files, rows and bytes.
 
-    `unfinished` is a sentence if the last run ended in the middle of a landing, and "" otherwise.
+    `unfinished` is a sentence if the last run ended in the middle of a landing, and "" otherwise. `set_aside` counts
+    rows of the source that cannot be written and were set aside, so that they are in no data file.
     """
 
     tables: int
@@ -49,6 +52,7 @@ class Report:
     rows_beyond_checkpoint: int
     seconds: float
     unfinished: str = ""
+    set_aside: int = 0
 
 
 def _silent(text: str) -> None:
@@ -67,7 +71,7 @@ def verify(source_uri: str, settings: Settings, store: Store, progress: Progress
         standing = survey(store, settings.paths, planned_files(store, settings.paths, checkpoint_ts))
     if standing.faults:
         raise VerifyError(standing.faults[0].text)
-    check = Check(standing, settings, store, checkpoint_ts, progress)
+    check = Check(standing, settings, store, checkpoint_ts, progress, _set_aside(store))
     check.run(source)
     return Report(
         tables=len({key[:3] for key in standing.tables}),
@@ -78,7 +82,14 @@ def verify(source_uri: str, settings: Settings, store: Store, progress: Progress
         rows_beyond_checkpoint=check.rows_beyond,
         seconds=time.monotonic() - started,
         unfinished=sentence(standing.unfinished),
+        set_aside=check.set_aside,
     )
+
+
+def _set_aside(store: Store) -> frozenset[RowKey]:
+    """The rows that the changefeed could not write, by the names of their objects."""
+    keys = (parse_bad_row_path(path) for path, _ in store.list(BAD_ROWS))
+    return frozenset(key for key in keys if key is not None)
 
 
 def open_for_replay(uri: str) -> Source:

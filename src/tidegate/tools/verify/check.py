@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tidegate.config.settings import Settings
 from tidegate.errors import BadSetting, VerifyError
 from tidegate.events import DDL, LAYOUT, RESOLVED, ROW_KINDS
+from tidegate.format.bad_rows import RowKey
 from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.encode.canal_json import CanalOptions
 from tidegate.format.encode.csv import CsvOptions
@@ -65,7 +66,13 @@ class Check:
     """One comparison of a source with a sink; counts the rows that it found right."""
 
     def __init__(
-        self, standing: Surveyed, settings: Settings, store: Store, checkpoint_ts: int, progress: Progress
+        self,
+        standing: Surveyed,
+        settings: Settings,
+        store: Store,
+        checkpoint_ts: int,
+        progress: Progress,
+        aside: frozenset[RowKey] = frozenset(),
     ) -> None:
         self.rows = self.rows_beyond = 0
         self._settings, self._store, self._checkpoint_ts, self._progress = settings, store, checkpoint_ts, progress
@@ -76,7 +83,7 @@ class Check:
             for number, (key, lanes) in enumerate(standing.tables.items())
         }
         self._schemas = SchemaFiles(standing, settings, store, self._rules, checkpoint_ts)
-        self._runs = Runs(settings, self._rules, self._layouts, self._meet)
+        self._runs = Runs(settings, self._rules, self._layouts, self._meet, aside)
         self._left = len(self._tables)  # tables with files not yet compared
         self._bytes, self._total_bytes, self._resolved_ts = 0, standing.bytes, 0
         self._in_order = _ORDER[type(settings.encoding)]
@@ -100,6 +107,11 @@ class Check:
                 raise
             self._say()
         self._check_rest()
+
+    @property
+    def set_aside(self) -> int:
+        """Rows of the source that are not in data files, because they cannot be written and were set aside."""
+        return self._runs.set_aside
 
     # What the source says.
 

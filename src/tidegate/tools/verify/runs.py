@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from tidegate.config.settings import Settings
 from tidegate.errors import BadEvents
+from tidegate.format.bad_rows import RowKey, unwritable
 from tidegate.format.ddl.events import DB, NORMAL, DdlEvent
 from tidegate.format.encode import protocol
 from tidegate.format.encode.spans import spans_of
-from tidegate.format.rules.changes import Latest, Rows, Selected, Splitter, TableRules, latest_of, numbers
+from tidegate.format.rules.changes import Latest, Rows, Selected, Splitter, TableRules, key_changes, latest_of, numbers
 from tidegate.format.tables import Layout
 from tidegate.reader.replay import TableFiles, TableKey
 
@@ -107,7 +108,16 @@ Meet = Callable[[Head], Table | None]
 class Runs:
     """Makes runs of rows; `layouts` may grow meanwhile."""
 
-    def __init__(self, settings: Settings, rules: TableRules, layouts: dict[int, Layout], meet: Meet) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        rules: TableRules,
+        layouts: dict[int, Layout],
+        meet: Meet,
+        aside: frozenset[RowKey] = frozenset(),
+    ) -> None:
+        self.set_aside = 0  # rows that were left out
+        self._aside, self._aside_ts = aside, np.array([key.commit_ts for key in aside], np.int64)
         self._encoding, self._rules, self._layouts, self._meet = settings.encoding, rules, layouts, meet
         self._spans = settings.spans
         # A row whose key changes moves to another span, so such updates are split there in any case.
@@ -143,7 +153,22 @@ class Runs:
             layout = self._layouts[fingerprint]
             same = rows if len(layouts) == 1 else rows.filter(pc.equal(rows.column("layout"), fingerprint))
             for selected, part in self._rules.selections(same, layout):
-                yield Kind(layout, selected), part
+                yield Kind(layout, selected), self._without_set_aside(Kind(layout, selected), part)
+
+    def _without_set_aside(self, kind: Kind, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without those that cannot be written and were set aside. If one can be written, it has landed."""
+        at = np.flatnonzero(np.isin(numbers(rows, "commit_ts"), self._aside_ts)) if self._aside else ()
+        found = rows.take(pa.array(at, pa.int64()))
+        keys = zip(*(numbers(found, name).tolist() for name in RowKey._fields), strict=True)
+        is_aside = np.array([key in self._aside for key in keys], np.bool_)
+        if not is_aside.any():
+            return rows
+        changed = key_changes(found, kind.layout) if self._splitter.enabled else None
+        is_aside &= unwritable(found, kind.layout, self._encoding, kind.selected, changed)
+        self.set_aside += int(is_aside.sum())
+        keep = np.ones(rows.num_rows, np.bool_)
+        keep[np.asarray(at)[is_aside]] = False
+        return rows.filter(pa.array(keep))
 
     def _in_order(self, ready: Iterable[tuple[Kind, Rows]]) -> Iterator[Run]:
         """The runs of these rows by table, version and time, encoded kind by kind."""
