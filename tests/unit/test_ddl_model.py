@@ -462,7 +462,7 @@ class DdlMachine(RuleBasedStateMachine):
         self._run()
         if not self.ledger.idle:
             assert self.ledger.only_frozen
-            assert self.ledger.misses_changes
+            assert self.ledger.reading.misses_changes
 
     def _run(self) -> None:
         for round_ in list(self.under_way.values()):

@@ -388,7 +388,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.accounts.in_flight == len(model.planned)
         assert self.ledger.queues.queued == len(pending) - len(model.planned)
         assert self.ledger.accounts.durable_items == sum(map(len, model.landed.values()))
-        assert self.ledger.held_tables == model.held_tables
+        assert self.ledger.reading.held_tables == model.held_tables
         gone = model.segment_bytes.keys() - model.pinned()
         assert sorted(model.freed) == sorted(gone), "freed exactly when nothing refers to it, once"
 

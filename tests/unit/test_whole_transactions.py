@@ -179,7 +179,7 @@ def test_files_in_order_are_cut_by_their_statistics_alone(tmp_path: Path) -> Non
     write_events(tmp_path / "events", map(events_batch, groups), 3)
     source = ParquetSource(f"parquet:{tmp_path}/events")
     read = []
-    source._places = lambda at: read.append(at)  # type: ignore[method-assign, assignment, return-value]
+    source._files.places = lambda at: read.append(at)  # type: ignore[method-assign, assignment, return-value]
     assert ends(source) == list(range(1, 9))
     assert read == []
 
