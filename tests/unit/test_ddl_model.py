@@ -26,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Ddl
 from tidegate.control.checkpoint import NOTHING_PENDING
+from tidegate.control.compaction import Copy
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
@@ -220,9 +221,11 @@ class Delivery:
     resolved: int = 0
 
     def next_row(self, owner: Dispatcher) -> Row | None:
-        """The next row of a dispatcher, if all DDLs below it that touch it have come."""
+        """The next row of a dispatcher, if all DDLs below it that touch it have come, and other spans are as far."""
         rows = self.source.rows.get(owner, [])[self.handed[owner] :]
         if not rows or any(c.key.ts < rows[0].ts and owner[0] in c.touches for c in self.missing()):
+            return None
+        if any(row.owner[0] == owner[0] and row.seq < rows[0].seq for row in self.left()):
             return None
         self.handed[owner] += 1
         return rows[0]
@@ -266,6 +269,7 @@ class DdlMachine(RuleBasedStateMachine):
         self.writing: list[Write] = []
         self.written: dict[Key, Write] = {}
         self.over: set[Key] = set()
+        self.moves = 0
 
     # -- the source ----------------------------------------------------------------------------------------------
 
@@ -534,10 +538,19 @@ class DdlMachine(RuleBasedStateMachine):
             planned = self._plan()
             if planned is not None:
                 self._answer(planned, 3)
-            idle_steps = 0 if self._schema_writes() or planned is not None else idle_steps + 1
+            moved = self._move()
+            idle_steps = 0 if self._schema_writes() or planned is not None or moved else idle_steps + 1
             if idle_steps > 15:  # longer than any age bound or pause
                 return
         assert self.ledger.idle, "bounded steps"
+
+    def _move(self) -> bool:
+        """Copy frozen rows together that keep nearly empty segments."""
+        if (move := self.ledger.remains()) is None:
+            return False
+        self.moves += 1
+        self.ledger.moved(move, [Copy(f"move-{self.moves}", 1, 100 * at) for at in range(len(move.slots))])
+        return True
 
     def teardown(self) -> None:
         if not hasattr(self, "ledger"):
