@@ -9,7 +9,9 @@ TidegateError
 │   └── StoreRefused      permanent until somebody changes something, such as rights or names
 │       └── StoreConflict an object with other content exists under the name of the one to create
 ├── SpoolError            the spool's directory is used by another changefeed or cannot be created
+│   ├── SpoolTooSmall     what must be read does not fit: make the spool larger; a restart would end the same way
 │   └── SpoolLost         the spool is full or gone: a restart reads its changes again (retry = True)
+│       └── SpoolFull     no space is left where it is
 ├── SinkEmptied           the journal of a running changefeed is gone, so what it landed may be, too
 ├── OnlyRepeats           every change that was read counts as written already: the checkpoint may be wrong
 ├── VerifyError           storage does not hold what the source says
@@ -58,6 +60,14 @@ class SpoolError(TidegateError):
 
 class SpoolLost(SpoolError):
     retry = True
+
+
+class SpoolFull(SpoolLost):
+    pass
+
+
+class SpoolTooSmall(SpoolError):
+    pass
 
 
 class SinkEmptied(TidegateError):

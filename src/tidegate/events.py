@@ -15,6 +15,7 @@ INSERT, UPDATE, DELETE = "insert", "update", "delete"
 DDL, RESOLVED, LAYOUT = "ddl", "resolved", "layout"
 TABLE_IDS = 1 << 50  # a table id is below this, so that it fits one 64-bit key together with a span
 LAST_TS = (1 << 63) - 1  # stands for "never", so no change may have it
+MOST_HELD = 64  # tables that a source is asked to hold back at one time, at most: its offsets name them
 ROW_KINDS = (INSERT, UPDATE, DELETE)
 KINDS = (*ROW_KINDS, DDL, RESOLVED, LAYOUT)
 

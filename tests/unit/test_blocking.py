@@ -537,9 +537,9 @@ def test_when_only_frozen_bytes_are_left_what_the_ddl_misses_may_come() -> None:
     assert not feed.ledger.spool.may_wake()
     feed.land()
     assert feed.ledger.only_frozen
-    assert feed.ledger.misses_changes
+    assert feed.ledger.reading.misses_changes
     feed.come(resolved=20)
-    assert not feed.ledger.misses_changes, "from here on landing frees the spool"
+    assert not feed.ledger.reading.misses_changes, "from here on landing frees the spool"
 
 
 def test_a_failing_table_does_not_keep_out_what_the_ddl_misses() -> None:
@@ -548,9 +548,9 @@ def test_a_failing_table_does_not_keep_out_what_the_ddl_misses() -> None:
     feed.now = 10.0
     round_ = feed.plan()
     assert round_ is not None
-    assert not feed.ledger.misses_changes, "what is under way may free the spool"
+    assert not feed.ledger.reading.misses_changes, "what is under way may free the spool"
     feed.answer(round_, landed=False)
-    assert feed.ledger.misses_changes
+    assert feed.ledger.reading.misses_changes
     assert not feed.ledger.only_frozen, "but at the end it is waited for"
 
 
@@ -558,7 +558,7 @@ def test_a_schema_file_that_cannot_be_written_holds_the_source() -> None:
     feed = Feed()
     feed.come(row(6, version=5), ddls=[(5, alter(1))], resolved=9)
     assert len(feed.due()) == 1
-    assert not feed.ledger.misses_changes
+    assert not feed.ledger.reading.misses_changes
     assert not feed.ledger.only_frozen
 
 

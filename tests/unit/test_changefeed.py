@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from tidegate.executor.rows import ITEMS
 from tidegate.format.ddl.events import DdlEvent, Scope, TableAfter
 from tidegate.format.layout import METADATA, parse_metadata
 from tidegate.observe.metrics import METRICS, PREFIX
+from tidegate.sources.source import Demand
 from tidegate.testing import (
     START_TS,
     FakeClock,
@@ -442,19 +442,29 @@ def test_a_land_job_that_raises_leaves_all_its_files_unfinished(opened: Open, st
 # -- the spool and its budget ------------------------------------------------------------------------------------------
 
 
-def test_a_table_over_its_share_is_written_to_the_held_file_until_it_is_down(opened: Open) -> None:
+def demanded(changefeed: Changefeed) -> Demand:
+    return Demand.from_json(Path(changefeed.options.spool.demand_file).read_text())
+
+
+def test_a_table_over_its_share_is_held_back_until_it_is_down(opened: Open) -> None:
     changefeed = opened(spool_max_bytes=100_000, dispatcher_share=0.1)
-    held = Path(changefeed.options.spool.held_file)
     feed(changefeed, 0, [layout_row(), large(1, 1, 500), large(2, 2, 20_000)], "0")
-    assert json.loads(held.read_text()) == [2]
+    assert demanded(changefeed).held == {2}
     land_due(changefeed)
-    assert json.loads(held.read_text()) == []
+    assert demanded(changefeed).held == set()
 
 
-def test_the_held_file_is_there_only_when_needed(opened: Open) -> None:
-    changefeed = opened()
-    feed(changefeed, 0, SOURCE.batch(0), "0")
-    assert not Path(changefeed.options.spool.held_file).exists()
+def test_the_source_is_told_how_much_fits_before_it_is_first_asked_and_at_every_wake(opened: Open) -> None:
+    changefeed = opened(spool_max_bytes=100_000)
+    changefeed.start()
+    assert demanded(changefeed).room_bytes is None, "an empty spool has all the room that there will ever be"
+    changefeed.intake.accept(0, ITEMS.empty_table(), "0", estimated_bytes=10_000)  # nothing of it is written
+    assert demanded(changefeed) == Demand(20_000)
+    feed(changefeed, 1, [layout_row(), large(1, 1, 39_000), large(2, 2, 39_000)], "1")
+    changefeed.intake.await_wake(1, 0.0)
+    occupied = changefeed.ledger.spool.occupied_bytes
+    assert demanded(changefeed).room_bytes == 100_000 - occupied
+    assert demanded(changefeed).limit_bytes == 20_000
 
 
 def test_segments_are_deleted_when_nothing_refers_to_them(opened: Open) -> None:

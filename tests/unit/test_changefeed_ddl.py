@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidegate.driver.changefeed import Changefeed
-from tidegate.errors import BadEvents, StoreRefused
+from tidegate.errors import BadEvents, SpoolTooSmall, StoreRefused
 from tidegate.events import DDL
 from tidegate.format.ddl.events import ALTERS, DdlEvent
 from tidegate.format.ddl.files import schema_files
@@ -27,6 +28,8 @@ from tidegate.format.ddl.scope import (
 )
 from tidegate.format.rules.rules import EventFilter, EventFilters, Rules, TableFilter
 from tidegate.format.tables import Column, Layout
+from tidegate.sources.source import Demand
+from tidegate.spark.handle import may_pass
 from tidegate.testing import (
     SHAPE,
     START_TS,
@@ -326,11 +329,37 @@ def test_a_ddl_that_has_not_drained_at_the_end_is_not_written(opened: Open, stor
 
 @pytest.mark.parametrize("mode", ["enqueue", "flush"])
 def test_what_a_ddl_misses_can_arrive_although_the_wake_would_be_held(opened: Open, mode: str) -> None:
-    changefeed = opened(wake_mode=mode, spool_max_bytes=2_000, file_size_bytes=1_024)
-    rows = [wide(6 + n, version=5) | {"after": [b"%d" % n, b"x" * 900, b"1"]} for n in range(3)]
-    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), *rows, resolved(2)], "0")
+    changefeed = opened(wake_mode=mode, spool_max_bytes=4_000, file_size_bytes=1_024)
+    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), *frozen(3), resolved(2)], "0")
     land(changefeed)
+    assert not changefeed.ledger.spool.may_wake()
     changefeed.intake.await_wake(0, 0.0)
+    demand = Demand.from_json(Path(changefeed.options.spool.demand_file).read_text())
+    assert demand.held == {1}, "nothing more of what waits for the DDL"
     feed(changefeed, 1, [insert(9, 2), resolved(12)], "1")
     land(changefeed, 5.0)
     assert changefeed.ledger.idle
+
+
+def frozen(rows: int) -> list[Row]:
+    return [wide(6 + n, version=5) | {"after": [b"%d" % n, b"x" * 900, b"1"]} for n in range(rows)]
+
+
+@pytest.mark.parametrize("mode", ["enqueue", "flush"])
+def test_a_spool_too_small_for_what_a_ddl_misses_ends_the_changefeed_with_the_ddl_and_the_size(
+    opened: Open, mode: str
+) -> None:
+    changefeed = opened(wake_mode=mode, spool_max_bytes=4_000, file_size_bytes=1_024)
+    feed(changefeed, 0, [*LAYOUTS, insert(1), add_column(5), *frozen(3), resolved(2)], "0")
+    land(changefeed)
+    changefeed.intake.await_wake(0, 0.0)
+    feed(changefeed, 1, [*frozen(4)[3:], insert(9, 2), resolved(3)], "1")  # a source that cannot hold table 1 back
+    land(changefeed, 5.0)
+    with pytest.raises(SpoolTooSmall) as ended:
+        changefeed.intake.await_wake(1, 0.0)
+    occupied = changefeed.ledger.spool.occupied_bytes
+    assert occupied > 4_000
+    assert f"the DDL of commit-ts {START_TS + 5} " in str(ended.value)
+    assert "'ALTER TABLE `t1` ADD COLUMN `w` INT'" in str(ended.value)
+    assert f"spool.max-bytes={int(occupied / 0.8) + 1} at least" in str(ended.value)
+    assert not may_pass(ended.value), "a new start would end in the same way"

@@ -3,8 +3,10 @@
 The model knows the whole history of the source, in commit-ts order, and which dispatchers each DDL touches. Whatever
 the batches, the landings and the schema writes do in between, these hold: rows of a dispatcher land in order and none
 passes an unfinished DDL; at a schema write all rows below T of all touched dispatchers are durable and none above is;
-DDLs of one dispatcher are written in commit-ts order, each once; the checkpoint passes nothing unfinished. And when all
-has come and the store works, all ends in bounded steps. A DDL that comes behind rows that were planned is refused.
+DDLs of one dispatcher are written in commit-ts order, each once; the checkpoint passes nothing unfinished; the spool
+keeps its size, but for one row while a DDL lacks changes. And when the store works, all comes in and all ends in
+bounded steps, unless the spool is too small for what a DDL lacks; then it says so, and goes on when it is made larger.
+A DDL that comes behind rows that were planned is refused.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Ddl
 from tidegate.control.checkpoint import NOTHING_PENDING
+from tidegate.control.compaction import Copy
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
+from tidegate.control.spool import ITEM_BYTES
 from tidegate.errors import BadEvents
 from tidegate.executor.rows import ITEMS
 from tidegate.format.ddl import events as ddl
@@ -37,6 +41,8 @@ from tidegate.format.ddl.scope import Table
 LIMITS = Limits(
     file_size_bytes=300, flush_interval_s=5.0, round_tables=3, round_bytes=2_000, spool_max_bytes=1 << 20,
 )  # fmt: skip
+SPOOLS = (1 << 20, 12_000, 4_000, 1_500)
+ROW_BYTES = 100 + ITEM_BYTES
 SHOP, CREW = 10, 20
 Dispatcher = tuple[int, int]  # table id, span
 
@@ -215,9 +221,11 @@ class Delivery:
     resolved: int = 0
 
     def next_row(self, owner: Dispatcher) -> Row | None:
-        """The next row of a dispatcher, if all DDLs below it that touch it have come."""
+        """The next row of a dispatcher, if all DDLs below it that touch it have come, and other spans are as far."""
         rows = self.source.rows.get(owner, [])[self.handed[owner] :]
         if not rows or any(c.key.ts < rows[0].ts and owner[0] in c.touches for c in self.missing()):
+            return None
+        if any(row.owner[0] == owner[0] and row.seq < rows[0].seq for row in self.left()):
             return None
         self.handed[owner] += 1
         return rows[0]
@@ -234,17 +242,24 @@ class Delivery:
         self.ddls[change.key] = change
         return change
 
+    def left(self) -> list[Row]:
+        """The next row of each dispatcher."""
+        return [rows[self.handed[o]] for o, rows in self.source.rows.items() if self.handed[o] < len(rows)]
+
     def resolvable(self) -> int:
-        left = [rows[self.handed[o]].ts for o, rows in self.source.rows.items() if self.handed[o] < len(rows)]
+        left = [row.ts for row in self.left()]
         return min([self.source.ts, *left, *(change.key.ts for change in self.missing())]) - 1
 
 
 class DdlMachine(RuleBasedStateMachine):
-    @initialize(spans=st.sampled_from([1, 1, 2]), shared=st.booleans())
-    def start(self, spans: int, shared: bool) -> None:
+    @initialize(spans=st.sampled_from([1, 1, 2]), shared=st.booleans(), size=st.sampled_from(SPOOLS),
+                can_hold=st.booleans())  # fmt: skip
+    def start(self, spans: int, shared: bool, size: int, can_hold: bool) -> None:
         self.source = Source(spans)
         self.delivery = Delivery(self.source)
-        self.ledger = Ledger(LIMITS, shared_lanes=shared, spans=spans)
+        self.ledger = Ledger(replace(LIMITS, spool_max_bytes=size), shared_lanes=shared, spans=spans)
+        self.ledger.reading.expansion = 1.0  # this source knows how many bytes its rows will occupy
+        self.can_hold = can_hold  # whether it can leave tables out
         self.now, self.batch, self.checkpoint = 0.0, 0, 0
         self.accepted: dict[Dispatcher, list[Row]] = {}
         self.durable: dict[Dispatcher, int] = {}
@@ -254,6 +269,7 @@ class DdlMachine(RuleBasedStateMachine):
         self.writing: list[Write] = []
         self.written: dict[Key, Write] = {}
         self.over: set[Key] = set()
+        self.moves = 0
 
     # -- the source ----------------------------------------------------------------------------------------------
 
@@ -278,31 +294,68 @@ class DdlMachine(RuleBasedStateMachine):
 
         Now and then DDLs or rows come again.
         """
+        if not self._may_read():
+            return
         repeated = list(self.delivery.ddls.values())[-3:] if again in (3, 7) else []
         changes = [self.delivery.next_ddl(skip) for skip in skips]
-        rows = []
-        for at, owner in enumerate(sorted(self.source.rows)):
-            share = shares[at % len(shares)]
-            found = (self.delivery.next_row(owner) for _ in range(share if share < 3 else 99))
-            rows += [row for row in found if row]
+        rows = self._fitting(lambda at: shares[at % len(shares)])
         resolved = self.delivery.resolvable() - lag if lag < 3 else 0
         self._accept(rows, [c for c in [*changes, *repeated] if c], resolved, again == 8)
 
-    def _all_comes(self) -> None:
-        changes = self.delivery.missing()
-        self.delivery.ddls.update({change.key: change for change in changes})
-        rows = []
-        for owner in self.source.rows:
-            while (row := self.delivery.next_row(owner)) is not None:
+    def _may_read(self) -> bool:
+        """Whether a wake has gone out."""
+        return self.ledger.spool.may_wake() or self.ledger.reading.may_exceed_marks
+
+    def _fitting(self, share_of: Callable[[int], int]) -> list[Row]:
+        """Of each dispatcher a few rows or all (3), but no more than fits, and nothing of held tables."""
+        reading, rows = self.ledger.reading, list[Row]()
+        held, most = reading.held_tables if self.can_hold else set[int](), reading.limit_bytes // ROW_BYTES
+        if not most and (reading.room_bytes is None or reading.room_bytes >= ROW_BYTES):
+            most = 1  # the least that it can hand out
+        for at, owner in enumerate(sorted(self.source.rows)):
+            share = share_of(at)
+            for _ in range(share if share < 3 else 99):
+                if owner[0] in held or len(rows) == most or (row := self.delivery.next_row(owner)) is None:
+                    break
                 rows.append(row)
-        self._accept(rows, changes, self.delivery.resolvable(), again=False)
+        return rows
+
+    def _all_comes(self) -> None:
+        """Everything that is left, batch by batch, while the store works; the spool is made larger if it says so."""
+        for _ in range(10 + 4 * sum(map(len, self.source.rows.values())) + 2 * len(self.source.ddls)):
+            if self.batch and not self.delivery.left() and not self.delivery.missing():
+                return
+            if self._may_read():
+                changes = self.delivery.missing()
+                self.delivery.ddls.update({change.key: change for change in changes})
+                rows = self._fitting(lambda at: 3)
+                self._accept(rows, changes, self.delivery.resolvable(), again=False)
+            if not self._may_read() or not rows:
+                self._run()
+                self._enlarge_if_too_small()
+        raise AssertionError("reading stands still")
+
+    def _enlarge_if_too_small(self) -> None:
+        """As somebody does who reads the error. It comes only if nothing else can help."""
+        reading, spool = self.ledger.reading, self.ledger.spool
+        if (block := reading.too_small_for) is not None:
+            assert self.ledger.only_frozen
+            assert self.delivery.resolved < block.ts - 1
+            assert block.key == min(key for key in self.delivery.ddls if key not in self.over)
+            assert reading.needed_bytes > spool.occupied_bytes >= spool.max_bytes
+            spool.max_bytes = reading.needed_bytes
+            assert self._may_read()
 
     def _accept(self, rows: list[Row], changes: list[Change], resolved: int, again: bool) -> None:
         self.batch += 1
         self.delivery.resolved = max(self.delivery.resolved, resolved)
         before = [row for handed in self.accepted.values() for row in handed[-1:]] if again else []
         items = pa.Table.from_pylist(
-            [_item(row, self.batch, at) for at, row in enumerate([*before, *rows])], schema=ITEMS
+            [
+                *(_item(row, f"{self.batch}-again", at) for at, row in enumerate(before)),
+                *(_item(row, f"{self.batch}", at) for at, row in enumerate(rows)),
+            ],
+            schema=ITEMS,
         )
         ddls = [Ddl(change.key, change.receiver, change.event) for change in changes]
         found = self.ledger.accept(self.batch, items, self.now, f"end-{self.batch}", max(resolved, 0), ddls)
@@ -449,6 +502,14 @@ class DdlMachine(RuleBasedStateMachine):
         return self.durable.get(owner, 0) < len(self.accepted.get(owner, ()))
 
     @invariant()
+    def the_spool_keeps_its_size(self) -> None:
+        """But for one row: while a DDL lacks changes, the next one comes although it does not fit."""
+        spool = self.ledger.spool
+        assert spool.occupied_bytes < max(spool.max_bytes, 1) + ROW_BYTES
+        if self.ledger.reading.lacking is None and spool.occupied_bytes > spool.max_bytes:
+            assert not self._may_read(), "from then on it only becomes smaller"
+
+    @invariant()
     def what_flies_is_counted_once(self) -> None:
         ds = self.ledger.queues.dispatchers
         flying = len(self.planned) - sum(self.durable.values())
@@ -462,7 +523,9 @@ class DdlMachine(RuleBasedStateMachine):
         self._run()
         if not self.ledger.idle:
             assert self.ledger.only_frozen
-            assert self.ledger.misses_changes
+            assert self.ledger.reading.misses_changes
+            self._enlarge_if_too_small()
+            assert self._may_read(), "what is missing may come"
 
     def _run(self) -> None:
         for round_ in list(self.under_way.values()):
@@ -475,10 +538,19 @@ class DdlMachine(RuleBasedStateMachine):
             planned = self._plan()
             if planned is not None:
                 self._answer(planned, 3)
-            idle_steps = 0 if self._schema_writes() or planned is not None else idle_steps + 1
+            moved = self._move()
+            idle_steps = 0 if self._schema_writes() or planned is not None or moved else idle_steps + 1
             if idle_steps > 15:  # longer than any age bound or pause
                 return
         assert self.ledger.idle, "bounded steps"
+
+    def _move(self) -> bool:
+        """Copy frozen rows together that keep nearly empty segments."""
+        if (move := self.ledger.remains()) is None:
+            return False
+        self.moves += 1
+        self.ledger.moved(move, [Copy(f"move-{self.moves}", 1, 100 * at) for at in range(len(move.slots))])
+        return True
 
     def teardown(self) -> None:
         if not hasattr(self, "ledger"):
@@ -507,12 +579,12 @@ class DdlMachine(RuleBasedStateMachine):
                 assert ds.schema_id[number] == table.schema_id, "a table is in the database that DDLs moved it to"
 
 
-def _item(row: Row, batch: int, at: int) -> dict[str, object]:
+def _item(row: Row, segment: str, at: int) -> dict[str, object]:
     return {
         "kind": "rows", "table_id": row.owner[0], "span": row.owner[1], "logical_table_id": row.logical,
         "schema_id": row.schema_id, "schema_name": f"s{row.schema_id}", "table_name": f"t{row.logical}",
         "version": row.version, "layout": 7, "first_ts": row.ts, "first_seq": row.seq, "last_ts": row.ts,
-        "last_seq": row.seq, "rows": 3, "tier": 1, "segment": f"{batch}", "offset": 100 * at, "length": 100,
+        "last_seq": row.seq, "rows": 3, "tier": 1, "segment": segment, "offset": 100 * at, "length": 100,
         "checksum": 0,
     }  # fmt: skip
 

@@ -27,7 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "executor": ("format", "storage", "sources"),
     "config": ("format", "storage"),
     "observe": (),
-    "driver": ("format", "control", "storage", "executor", "observe"),
+    "driver": ("format", "control", "storage", "executor", "sources", "observe"),
     "spark": ("format", "control", "storage", "executor", "observe", "driver", "sources", "config"),
     "reader": ("format", "storage"),
     "tools": ("format", "storage", "executor", "sources", "config", "observe", "driver", "reader"),

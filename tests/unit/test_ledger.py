@@ -305,13 +305,13 @@ BUDGET = replace(LIMITS, file_size_bytes=100, round_bytes=100, spool_max_bytes=8
 def test_a_table_over_its_share_of_the_spool_is_held_and_released_at_half() -> None:
     ledger = Ledger(replace(LIMITS, file_size_bytes=250_000, round_bytes=250_000, spool_max_bytes=8_000_000))
     accept(ledger, 1, *(item((ts, 1), length=250_000) for ts in range(1, 5)))
-    assert ledger.held_tables == set(), "exactly an eighth"
+    assert ledger.reading.held_tables == set(), "exactly an eighth"
     accept(ledger, 2, item((9, 1), length=250_000), item((1, 1), table_id=2))
-    held = [set(ledger.held_tables)]
+    held = [set(ledger.reading.held_tables)]
     for _ in range(3):
         round_ = must_plan(ledger, 0.0)
         answer(ledger, round_, *[True] * len(round_))
-        held.append(set(ledger.held_tables))
+        held.append(set(ledger.reading.held_tables))
     assert held == [{1}, {1}, {1}, set()], "1.25, 1.0, 0.75 and 0.5 MB of 1 MB"
 
 
@@ -320,15 +320,15 @@ def test_what_is_under_way_counts_to_the_share() -> None:
     accept(ledger, 1, item((1, 1), length=600_000))
     must_plan(ledger, 0.0)
     accept(ledger, 2, item((2, 1), length=600_000))
-    assert ledger.held_tables == {1}
+    assert ledger.reading.held_tables == {1}
 
 
 def test_a_table_is_held_as_long_as_one_of_its_spans_is_over() -> None:
     ledger = Ledger(BUDGET)
     accept(ledger, 1, item((1, 1), length=1_100_000), item((1, 1), length=10, span=1))
-    assert ledger.held_tables == {1}
+    assert ledger.reading.held_tables == {1}
     accept(ledger, 2, item((2, 1), length=10, span=1))
-    assert ledger.held_tables == {1}
+    assert ledger.reading.held_tables == {1}
 
 
 def test_the_spool_above_its_high_mark_holds_the_wake_until_it_is_down_to_the_low_mark() -> None:

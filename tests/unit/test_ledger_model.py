@@ -2,8 +2,8 @@
 
 The model knows what a source handed out, in order, and what has landed. Whatever happens in between, these hold after
 every step: one landing a lane, files of a table in order and numbered without gap or repeat, accounting to the byte,
-wakes by hysteresis, checkpoint and position exactly where they may be. At the end the changefeed closes, the store
-recovers, and everything accepted is durable exactly once, in bounded steps.
+never more than the size of the spool, wakes by hysteresis, checkpoint and position exactly where they may be. At the
+end the changefeed closes, the store recovers, and everything accepted is durable exactly once, in bounded steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHARE = LIMITS.spool_max_bytes * LIMITS.dispatcher_share
 LOGICAL = {1: 1, 2: 2, 3: 3, 4: 4, 51: 50, 52: 50}  # four tables and the two partitions of a fifth
 NAMES = {1: "t1", 2: "t2", 3: "t3", 4: "t3", 50: "t3"}  # three of them have one name
 TABLES = tuple(LOGICAL)
-SIZES = st.integers(1, 900) | st.just(400) | st.integers(1, 2_500)
+SIZES = st.integers(1, 900) | st.just(400) | st.integers(1, 2_500) | st.sampled_from([9_000, 25_000])
 Key = tuple[int, int]  # (table, seq): names one item
 File = tuple[int, int, int, int, bool, tuple[Key, ...]]  # lane, number, version, date, own directory, keys
 NONE = frozenset[int]()
@@ -130,6 +130,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.names = NAMES if not shared else {table: f"t{table}" for table in NAMES}
         self.paths: dict[tuple[str, int, int, int, int], int] = {}  # by path, whose it is
         self.marks: dict[tuple[str, int], int] = {}  # of a reader that reads the files as they are planned
+        self.ledger.reading.expansion = 1.0  # this source knows how many bytes its changes will occupy
+        self.waiting: list[Item] = []  # a transaction that did not fit
+        self.largest = LIMITS.spool_max_bytes  # or one transaction that came into an empty spool
         self.under_way: dict[int, Round] = {}
         self.hung: set[int] = set()  # lanes that must be planned again apart from the others
         self.move: Move | None = None
@@ -145,12 +148,32 @@ class LedgerMachine(RuleBasedStateMachine):
     def accept(self, data: st.DataObject) -> None:
         """A batch of transactions, each over one or two tables and a few chunks; some chunks come a second time."""
         self.batch += 1
-        fresh = [item for _ in range(data.draw(st.sampled_from([0, 1, 3, 8]))) for item in self._transaction(data)]
+        fresh = self._fitting(data, data.draw(st.sampled_from([0, 1, 3, 8])))
         sent = [item for items in self.model.accepted.values() for item in items]
         again = data.draw(st.lists(st.sampled_from(sent), max_size=2)) if sent else []
-        resolved = self.ts if data.draw(st.booleans()) else 0
+        resolved = self.ts - bool(self.waiting) if data.draw(st.booleans()) else 0
         duplicates = sum(_rows(item.key[1]) for item in again)
         self._accept(data.draw(st.permutations([*fresh, *again])), fresh, duplicates, resolved)
+
+    def _fitting(self, data: st.DataObject, transactions: int) -> list[Item]:
+        """So many transactions as a source may hand out; the next one waits if it does not fit."""
+        reading, fresh, used = self.ledger.reading, list[Item](), 0
+        limit, room = reading.limit_bytes, reading.room_bytes
+        for _ in range(transactions):
+            unit = self.waiting or self._transaction(data)
+            size = sum(item.length + ITEM_BYTES for item in unit)
+            if used + size > limit and (used or (room is not None and size > room)):
+                self.waiting = unit
+                break
+            if used + size > limit and room is None:
+                self.largest = max(self.largest, size)
+            fresh += [self._in_this_batch(item) for item in unit]
+            self.waiting, used = [], used + size
+        return fresh
+
+    def _in_this_batch(self, item: Item) -> Item:
+        task = item.segment.partition("-")[2]
+        return replace(item, batch=self.batch, accepted=self.now, segment=f"{self.batch}-{task}")
 
     def _transaction(self, data: st.DataObject) -> list[Item]:
         self.ts += 1
@@ -213,7 +236,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._answer(round_, Counter(round_.lane.tolist()))
 
     @precondition(lambda self: not self.ledger.planner.closing and self.ledger.spool.may_wake())
-    @precondition(lambda self: self.model.resolved < self.ts)
+    @precondition(lambda self: self.model.resolved < self.ts and not self.waiting)
     @rule(table=st.sampled_from(TABLES), length=SIZES)
     def a_transaction_goes_on_in_the_next_batch(self, table: int, length: int) -> None:
         """It may, unless one of its parts has the insert of a split update."""
@@ -230,7 +253,7 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             self._accept([item], [item], 0, 0)
 
-    @precondition(lambda self: not self.ledger.planner.closing)
+    @precondition(lambda self: not self.ledger.planner.closing and not self.waiting)
     @rule(times=st.integers(1, 8), small=st.integers(1, 300), hangs=st.booleans())
     def one_table_cannot_be_written(self, times: int, small: int, hangs: bool) -> None:
         """Batch after batch brings a little of it along with what lands, so it pins segment after segment."""
@@ -406,9 +429,14 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.accounts.in_flight == len(model.planned)
         assert self.ledger.queues.queued == len(pending) - len(model.planned)
         assert self.ledger.accounts.durable_items == sum(map(len, model.landed.values()))
-        assert self.ledger.held_tables == model.held_tables
+        assert self.ledger.reading.held_tables == model.held_tables
         gone = model.segment_bytes.keys() - model.pinned()
         assert sorted(model.freed) == sorted(gone), "freed exactly when nothing refers to it, once"
+
+    @invariant()
+    def the_spool_keeps_its_size(self) -> None:
+        """Not even by one transaction, except one that is larger than the whole spool and came when it was empty."""
+        assert self.ledger.spool.occupied_bytes <= self.largest
 
     @invariant()
     def every_item_is_found_at_its_place(self) -> None:

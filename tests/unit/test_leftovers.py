@@ -28,7 +28,7 @@ for folder in spool._folders:
     (folder / "0-0-0-0.seg").write_text("old")
 spool.query.mkdir()
 (spool.query / "offsets").write_text("of the query")
-(spool.disk / "held.json").write_text("{}")
+(spool.disk / "demand.json").write_text("{}")
 print(spool.memory or "", flush=True)
 sys.stdin.read()
 """

@@ -239,9 +239,9 @@ def test_segments_of_a_killed_run_are_wiped_at_start(tmp_path: Path) -> None:
 
 def test_tables_held_by_a_killed_run_are_not_held_by_the_next(tmp_path: Path) -> None:
     (tmp_path / "feed").mkdir()
-    (tmp_path / "feed" / "held.json").write_text("[7]")
+    (tmp_path / "feed" / "demand.json").write_text("[7]")
     spool = open_spool(tmp_path)
-    assert not (tmp_path / "feed" / "held.json").exists()
+    assert not (tmp_path / "feed" / "demand.json").exists()
     spool.close()
 
 

@@ -16,6 +16,7 @@ from tidegate.executor.spool import Appended, Room, Slice, gather
 from tidegate.format.ddl.events import ALTERS
 from tidegate.format.ddl.scope import Table, alter_table
 from tidegate.format.tables import Column, Layout
+from tidegate.sources.source import Demand
 from tidegate.testing import (
     SHAPE,
     START_TS,
@@ -125,9 +126,9 @@ def test_a_table_that_hangs_pins_no_space_of_the_others_either(opened: Open, sto
 def test_a_table_that_alone_fills_its_share_is_held_and_the_others_go_on(opened: Open, store: MemoryStore) -> None:
     changefeed = opened(spool_max_bytes=2 * MIB, file_size_bytes=64 << 10, dispatcher_share=1 / 8)
     store.begin("refuse", "/t1/")
-    held = Path(changefeed.options.spool.held_file)
+    demand = Path(changefeed.options.spool.demand_file)
     n = 0
-    while not held.exists() or held.read_text() != "[1]":  # a source that has paths stops handing it out here
+    while not demand.exists() or Demand.from_json(demand.read_text()).held != {1}:  # sources stop handing it out here
         n += 1
         feed(changefeed, n, load(n, tables=5, size=40_000, small=20_000), str(n))
         land_due(changefeed)
@@ -141,7 +142,7 @@ def test_a_table_that_alone_fills_its_share_is_held_and_the_others_go_on(opened:
     store.end("refuse", "/t1/")
     land_due(changefeed, 60.0)
     land_due(changefeed)
-    assert held.read_text() == "[]"
+    assert Demand.from_json(demand.read_text()).held == set()
     assert numbers(store, 1) == list(range(1, n + 1))
 
 

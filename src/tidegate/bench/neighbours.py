@@ -29,13 +29,13 @@ from tidegate.bench.harness.figures import MIB, Figures, percentile
 from tidegate.bench.harness.parameters import byte_rate, byte_size, count, duration, number
 from tidegate.bench.throughput import count_lines
 from tidegate.config.settings import duration_s
+from tidegate.control.reading import read_limit_bytes
 from tidegate.control.rounds import Round
 from tidegate.errors import BadSetting, TidegateError
 from tidegate.sources.source import byte_count
 from tidegate.sources.workload.neighbour import COLUMN_BYTES, read_habits
 from tidegate.sources.workload.sysbench import SCHEMA_NAME
 from tidegate.sources.workload.workload import parse_workload
-from tidegate.spark.query import limit_bytes
 
 _WARM_BATCHES = 3
 
@@ -114,7 +114,7 @@ class Seen:
 
 def run(data_dir: Path, wanted: Parameters) -> Figures:
     home = data_dir.resolve()
-    check_giant(wanted, limit_bytes(_feed(home, wanted, "giant", "").settings.spool_max_bytes))
+    check_giant(wanted, read_limit_bytes(_feed(home, wanted, "giant", "").settings.spool_max_bytes))
     with session():
         say("warming up")
         warm = _feed(home, wanted, "warm-up", wanted.workload(events=wanted.events(wanted.warm_seconds)))

@@ -34,11 +34,11 @@ from tidegate.bench.harness.figures import MIB, Figures, percentile
 from tidegate.bench.harness.memory import MemorySampler, tree_bytes
 from tidegate.bench.harness.parameters import byte_rate, byte_size, count, duration, number
 from tidegate.config.settings import duration_s
+from tidegate.control.reading import read_limit_bytes
 from tidegate.errors import TidegateError
 from tidegate.executor.directory import MEMORY_TIER_BYTES
 from tidegate.sources.source import byte_count
 from tidegate.spark.handle import Handle
-from tidegate.spark.query import limit_bytes
 from tidegate.storage.access import NO_ACCESS, Access
 from tidegate.storage.store import Store, StoreOpener, open_store
 
@@ -170,7 +170,7 @@ def cap_bytes(spark: SparkSession, feed: Feed, idle_bytes: int) -> int:
     heap = int(runtime.maxMemory()) - int(runtime.totalMemory())
     settings, slots = feed.settings, int(spark.sparkContext.defaultParallelism)
     ram_tier = min(settings.spool_max_bytes, MEMORY_TIER_BYTES)
-    return idle_bytes + heap + ram_tier + slots * _IN_FLIGHT_BYTES + limit_bytes(settings.spool_max_bytes)
+    return idle_bytes + heap + ram_tier + slots * _IN_FLIGHT_BYTES + read_limit_bytes(settings.spool_max_bytes)
 
 
 def _measured(feed: Feed, wanted: Parameters) -> Ended:

@@ -160,6 +160,6 @@ class Accounts:
             self._held.difference_update(dispatcher[occupied <= share / 2].tolist())
 
     @property
-    def held_tables(self) -> set[int]:
-        """Ids of the tables that a source should not hand out now, because one of their dispatchers is held."""
-        return set(self.queues.dispatchers.table_id[list(self._held)].tolist()) if self._held else set()
+    def held(self) -> Numbers:
+        """The dispatchers that are over their share."""
+        return np.array(sorted(self._held), np.int64)

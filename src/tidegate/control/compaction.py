@@ -56,19 +56,29 @@ class Compaction:
     ready: Ready
     _moving: bool = False
 
+    @property
+    def can_move(self) -> bool:
+        """Whether a move is under way or possible, so that the spool may become smaller without a landing."""
+        return self._moving or self._worth_moving() is not None
+
     def remains(self) -> Move | None:
         """What to copy now: a few items that cannot land and pin much of the spool. None without pressure."""
-        spool, items = self.spool, self.queues.items
-        if self._moving or not spool.under_pressure():
+        items = self.queues.items
+        if self._moving or (slots := self._worth_moving()) is None:
+            return None
+        segments = items.segment[slots].astype(np.int64)
+        self._moving = True
+        self.spool.pin(np.unique(segments))
+        return Move(slots, segments, items.offset[slots], items.length[slots])
+
+    def _worth_moving(self) -> Numbers | None:
+        spool = self.spool
+        if not spool.under_pressure():
             return None
         most = min(_MOVE_BYTES, spool.max_bytes // 16)
         slots = self._whole_segments(self._pinning(most), most)
-        segments = items.segment[slots].astype(np.int64)
-        if spool.wasted(np.unique(segments)) < spool.max_bytes * _WORTH_MOVING:
-            return None
-        self._moving = True
-        spool.pin(np.unique(segments))
-        return Move(slots, segments, items.offset[slots], items.length[slots])
+        wasted = spool.wasted(np.unique(self.queues.items.segment[slots].astype(np.int64)))
+        return slots if wasted >= spool.max_bytes * _WORTH_MOVING else None
 
     def _pinning(self, most_bytes: int) -> Numbers:
         """Items in nearly empty segments from which nothing can land now.

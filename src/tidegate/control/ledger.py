@@ -29,6 +29,7 @@ from tidegate.control.markers import Block
 from tidegate.control.names import Target
 from tidegate.control.planner import Planner
 from tidegate.control.queues import Queues
+from tidegate.control.reading import Reading
 from tidegate.control.records import Exported, FloorColumns, Saved, export, floor, restore
 from tidegate.control.rounds import Round
 from tidegate.control.versions import NOWHERE, Found, redirect, rename
@@ -75,6 +76,7 @@ class Ledger:
         self.planner = Planner(self.limits, self.queues, self.blocking.markers)
         self._idle_tables = IdleTables(self.queues, self.blocking.markers, self.limits.state_ttl_s)
         self._compaction = Compaction(self.queues, self.spool, self.planner.ready)
+        self.reading = Reading(self.accounts, self.blocking.markers, self.planner, self._compaction)
 
     @property
     def idle(self) -> bool:
@@ -89,22 +91,6 @@ class Ledger:
         """
         waiting = bool(self.blocking.blocks) and not self.blocking.writing
         return waiting and self.accounts.in_flight == 0 and self.planner.ready.nothing_can_land()
-
-    @property
-    def misses_changes(self) -> bool:
-        """Whether the first DDL waits for changes that have not come, while nothing that could land is left.
-
-        Then the source must be woken even if the spool is full. Everything in it waits for the DDL, and the DDL for
-        the source: nobody would ever go on.
-        """
-        if self.progress.resolved_ts >= self.blocking.markers.unfinished_ts - 1 or not self.blocking.blocks:
-            return False
-        return self.accounts.in_flight == self.planner.retries.waiting_items and self.planner.ready.nothing_can_land()
-
-    @property
-    def held_tables(self) -> set[int]:
-        """Ids of the tables that a source should not hand out now: they are over their share of the spool."""
-        return self.accounts.held_tables
 
     # -- accepted ------------------------------------------------------------------------------------------------
 

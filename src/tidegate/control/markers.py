@@ -87,8 +87,13 @@ class Markers:
                 del self._by_dispatcher[number]
 
     @property
+    def first(self) -> Block | None:
+        """The first DDL that is not over."""
+        return self.blocks[self._order[0]] if self._order else None
+
+    @property
     def unfinished_ts(self) -> int:
-        """The commit-ts of the first DDL that is not over."""
+        """Its commit-ts."""
         return self._order[0].ts if self._order else NOTHING_PENDING
 
     def up_to(self, ts: int) -> list[Block]:

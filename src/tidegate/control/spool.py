@@ -60,6 +60,11 @@ class Spool:
         return sum(self.tier_bytes) + ITEM_BYTES * self.items
 
     @property
+    def room_bytes(self) -> int:
+        """What fits besides; below 0 after a unit that was larger."""
+        return self.max_bytes - self.occupied_bytes
+
+    @property
     def segment_count(self) -> int:
         return len(self._paths)
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tidegate.clock import Clock
 from tidegate.control.top import TableLine
 from tidegate.driver.ddl import DdlWriter
-from tidegate.driver.held import HeldTables
+from tidegate.driver.demand import DemandFile
 from tidegate.driver.intake import Intake
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.landing import Landing
@@ -81,32 +82,38 @@ class Changefeed:
             o.sink.shape, started.written_checkpoint,
         )  # fmt: skip
         self.scribe.begin(started)
-        held = HeldTables(o.spool.held_file, self.life, self.ledger)
+        demand = DemandFile(o.spool.demand_file, self.life, self.ledger)
         room_left = RoomLeft(self.life, self.ledger, self.spool, self.observer)
         self.intake = Intake(
-            o.ingest, self.life, self.clock, self.ledger, self.book, self.spool, held, room_left, self.observer,
+            o.ingest, self.life, self.clock, self.ledger, self.book, self.spool, demand, room_left, self.observer,
             Refusals(self.ledger, self.book, o.splittable_check), o.wakes_when_durable, floor_of(self.ledger),
         )  # fmt: skip
         self.ddls = DdlWriter(self.life, self.clock, self.ledger, self.book, self.observer, self.jobs)
         moves = Moves(self.life, self.clock, self.ledger, self.spool, self.observer, self.jobs)
         self.landing = Landing(
-            self.life, self.clock, self.ledger, self.book, self.spool, self.intake, self.ddls, moves, self.scribe, held,
-            self.observer, self.jobs, self.slots, o.sink.paths.date_separator,
+            self.life, self.clock, self.ledger, self.book, self.spool, self.intake, self.ddls, moves, self.scribe,
+            demand, self.observer, self.jobs, self.slots, o.sink.paths.date_separator,
         )  # fmt: skip
         runs = [("scribe", self.scribe.run), ("sink", self.scribe.watch)]
+        runs += [("gauges", partial(self.observer.watch, self._look))]
         runs += [(f"land-{i}", self.landing.run) for i in range(self.slots)]
         self._threads = [
-            threading.Thread(target=self.observer.watch, args=(room_left.watch,), daemon=True, name="gauges"),
             *(threading.Thread(target=self._ends_with, args=(run,), daemon=True, name=name) for name, run in runs),
         ]
 
     def start(self) -> None:
         self.scribe.journal.patience = self.scribe.wait_out
+        self.intake.demand.write()
         for thread in self._threads:
             thread.start()
 
+    def _look(self) -> None:
+        """What becomes of the disk, and what a DDL waits for, is noticed also while nothing comes and nothing lands."""
+        self.intake.room_left.watch()
+        self.intake.demand.write()
+
     def _ends_with(self, run: Callable[[], None]) -> None:
-        """An error of the scribe or of a land thread ends the changefeed."""
+        """An error of a thread ends the changefeed."""
         try:
             run()
         except BaseException as exc:

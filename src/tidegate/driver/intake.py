@@ -16,16 +16,18 @@ import pyarrow.compute as pc
 from tidegate.clock import Clock
 from tidegate.control.admission import divides
 from tidegate.control.ledger import Ledger
+from tidegate.control.markers import Block
 from tidegate.control.retries import pause_s
+from tidegate.control.spool import ITEM_BYTES
 from tidegate.driver.ddl import read_ddls
-from tidegate.driver.held import HeldTables
+from tidegate.driver.demand import DemandFile
 from tidegate.driver.life import Life
 from tidegate.driver.observer import LeftOut, Observer, Read
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
 from tidegate.driver.room import RoomLeft
-from tidegate.errors import BadEvents, StoreUnavailable, TidegateError, error_named
-from tidegate.events import LAYOUT, RESOLVED
+from tidegate.errors import BadEvents, SpoolFull, SpoolTooSmall, StoreUnavailable, TidegateError, error_named
+from tidegate.events import LAYOUT, RESOLVED, shown_time
 from tidegate.executor.floor import Floor
 from tidegate.executor.jobs import IngestJob, IngestOptions
 from tidegate.executor.rows import ERROR, FILTERED, ROWS, SET_ASIDE, STALE, UNKNOWN_LAYOUT
@@ -42,7 +44,7 @@ class Intake:
     ledger: Ledger
     book: PlanBook
     spool: Segments
-    held: HeldTables
+    demand: DemandFile
     room_left: RoomLeft
     observer: Observer
     refusals: Refusals
@@ -93,7 +95,8 @@ class Intake:
             room = self.spool.room(tasks, self.ledger.spool.tier_bytes)
             layouts = dict(self.book.layouts)
             cuts = tuple(sorted(self._cuts.union(key.ts for key in self.ledger.blocking.blocks)))
-        return IngestJob(self.options, layouts, room, allowance_bytes, self.floor, self.ledger.spans, cuts)
+        spans, remedy = self.ledger.spans, self.spool.remedy
+        return IngestJob(self.options, layouts, room, allowance_bytes, self.floor, spans, remedy, cuts)
 
     def ingest_ended(self) -> None:
         with self.life.lock:
@@ -108,8 +111,7 @@ class Intake:
         kinds = items["kind"]
         errors = items.filter(pc.equal(kinds, ERROR))
         if errors.num_rows:
-            name, _, sentence = errors["text"][0].as_py().partition(": ")
-            raise (error_named(name) or TidegateError)(sentence)
+            raise self._failed(*errors["text"][0].as_py().split(": ", 1))
         layouts = items.filter(pc.equal(kinds, LAYOUT))
         with self.life.lock:
             self.book.layouts.update(zip(layouts["layout"].to_pylist(), layouts["text"].to_pylist(), strict=True))
@@ -124,14 +126,25 @@ class Intake:
         self._cuts = frozenset(ddl.key.ts for ddl in ddls)
         return bool(unknown) or divides(ddls, items.filter(pc.equal(kinds, ROWS)))
 
+    def _failed(self, name: str, sentence: str) -> TidegateError:
+        """A task's error. If the spool has no space, a restart helps only if something in it could have landed."""
+        if name == SpoolFull.__name__:
+            with self.life.lock:
+                if not self.ledger.spool.items or self.ledger.reading.misses_changes:
+                    return self.spool.is_full(sentence)
+        return (error_named(name) or TidegateError)(sentence)
+
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""
         warn_gone(self.spool.delete_batch(str(batch)))
 
     # -- accept --------------------------------------------------------------------------------------------------
 
-    def accept(self, batch: int, items: pa.Table, end: str | None) -> None:
-        """The batch's bytes are in the spool: take its items into the ledger."""
+    def accept(self, batch: int, items: pa.Table, end: str | None, estimated_bytes: int = 0) -> None:
+        """The batch's bytes are in the spool: take its items into the ledger.
+
+        `estimated_bytes` is what the source thought they would be.
+        """
         rows = items.filter(pc.equal(items["kind"], ROWS))
         resolved_ts = pc.max(items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]).as_py() or 0
         ddls, filtered_ddls = read_ddls(items, self.options.rules)
@@ -145,6 +158,8 @@ class Intake:
             skipped = self.ledger.blocking.skipped
             accepted = self.ledger.accept(batch, rows, now, end, resolved_ts, ddls)
             skipped = self.ledger.blocking.skipped - skipped
+            if not repeated + accepted.duplicates:
+                self.ledger.reading.measured(estimated_bytes, accepted.bytes + ITEM_BYTES * accepted.items)
             left_out = LeftOut(repeated, filtered, filtered_ddls, skipped, _rows_of(items, SET_ASIDE))
             read = Read(newest_ts, repeated + len(ddls))
             self.observer.accepted(accepted, left_out, read, resolved_ts, now)
@@ -155,25 +170,41 @@ class Intake:
         named = set(pc.unique(rows["segment"]).to_pylist())
         warn_gone(self.spool.delete(accepted.dropped_segments))
         warn_gone(self.spool.delete_unnamed(str(batch), named))
-        self.held.write()
+        self.demand.write()
         self.observer.count_batch(accepted, left_out, sum(not path.endswith("-0.seg") for path in named))
 
     # -- wake ----------------------------------------------------------------------------------------------------
 
     def await_wake(self, batch: int, started: float) -> None:
-        """Return when the upstream may be woken (once per batch): the spool is under its marks, or reading stops."""
+        """Return when the upstream may be woken (once per batch): the spool is under its marks, or reading stops.
+
+        The source then knows what may come. Raises SpoolTooSmall if waiting would be for ever.
+        """
         with self.life.lock:
             if not self._may_return(batch):
                 self.observer.wake_held()
                 self.life.wait_until(lambda: self._may_return(batch))
             self.life.raise_error()
+        self.demand.write()
         self.observer.woken(self.clock.steady() - started)
 
     def _may_return(self, batch: int) -> bool:
         self.room_left.look()
         room = self.ledger.progress.is_durable(batch) if self.wakes_when_durable else self.ledger.spool.may_wake()
         # What a DDL still misses must be able to arrive, whatever waits behind it. Asked last: it looks at all tables.
-        return room or self.life.stopping or self.ledger.misses_changes
+        if room or self.life.stopping or self.ledger.reading.may_exceed_marks:
+            return True
+        if (ddl := self.ledger.reading.too_small_for) is not None:
+            raise SpoolTooSmall(self._too_small(ddl))
+        return False
+
+    def _too_small(self, ddl: Block) -> str:
+        """How many changes are missing is not known here, so the size is only a lower bound."""
+        return (
+            f"the spool is full of changes that wait for the DDL of commit-ts {shown_time(ddl.ts)}, "
+            f"{ddl.event.query!r}, and changes before that DDL have not come; it needs spool.max-bytes="
+            f"{self.ledger.reading.needed_bytes} at least, and more if much is missing: {self.spool.remedy}"
+        )
 
 
 def warn_gone(segments: list[str]) -> None:

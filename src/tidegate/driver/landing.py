@@ -21,7 +21,7 @@ from tidegate.control.ledger import Ledger
 from tidegate.control.rounds import Round
 from tidegate.control.versions import Found
 from tidegate.driver.ddl import DdlWriter
-from tidegate.driver.held import HeldTables
+from tidegate.driver.demand import DemandFile
 from tidegate.driver.intake import Intake, warn_gone
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.life import Life, Work
@@ -47,7 +47,7 @@ class Landing:
     ddls: DdlWriter
     moves: Moves
     scribe: Scribe
-    held: HeldTables
+    demand: DemandFile
     observer: Observer
     jobs: Jobs
     slots: int  # tasks that may run at once
@@ -149,7 +149,7 @@ class Landing:
         for name in durable.dropped:
             log.warning("%s: rows are dropped, because a newer schema file with the same columns exists", name)
         warn_gone(self.spool.delete(durable.segments))
-        self.held.write()
+        self.demand.write()
         self.observer.count_round(round_, receipts, landed, durable, seconds)
         self._start_again_if_needed(round_, receipts)
 

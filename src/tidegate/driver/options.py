@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tidegate.control.limits import Limits
 from tidegate.driver.retention import Expiry
 from tidegate.driver.startup import Sink
-from tidegate.executor.directory import HELD
+from tidegate.executor.directory import DEMAND
 from tidegate.executor.jobs import IngestOptions, LandOptions
 from tidegate.format.rules.rules import Rules
 
@@ -23,9 +23,9 @@ class SpoolOptions:
     max_bytes: int = 10 << 30
 
     @property
-    def held_file(self) -> str:
-        """The file that tells a source which tables not to hand out for now."""
-        return os.path.join(self.directory, self.changefeed_id, HELD)
+    def demand_file(self) -> str:
+        """The file that tells a source what may come next."""
+        return os.path.join(self.directory, self.changefeed_id, DEMAND)
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,8 @@ class Appender:
         if self.appended_bytes > self.job.allowance_bytes:
             raise BadEvents(
                 f"one task of a micro-batch holds more than {self.job.allowance_bytes} encoded bytes; lower the "
-                "source's limit per micro-batch (maxOffsetsPerTrigger or maxBytesPerTrigger) or raise spool.max-bytes"
+                "source's limit per micro-batch (maxOffsetsPerTrigger, maxBytesPerTrigger, or smaller row groups), or "
+                f"{self.job.remedy}"
             )
 
     def _refuse_names(self, schemas: pa.Array, tables: pa.Array) -> None:

@@ -15,16 +15,18 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.errors import SpoolError
+from tidegate.errors import SpoolError, SpoolFull, SpoolTooSmall
 from tidegate.executor.locked import LockedDirectory, clear, is_locked, sweep
 from tidegate.executor.segments import FileRoom, FileSegments
 from tidegate.executor.spool import MEMORY_TIER
 
 MEMORY_TIER_BYTES = 256 << 20
 RESERVE_BYTES = 512 << 20
+LEAST_RAM_BYTES = 4 << 20  # free; with less a spool in memory would have room for some Arrow batches at most
 _RAM_ROOT, _RAM_NAME = Path("/dev/shm"), "tidegate-"
-HELD, QUERY = "held.json", "query"
-_OWN = ("*.seg", f"{HELD}*", QUERY)  # what `wipe` deletes
+DEMAND, QUERY = "demand.json", "query"
+_OR_DISK = "or use spool.type=disk"
+_OWN = ("*.seg", f"{DEMAND}*", QUERY)  # what `wipe` deletes
 
 
 @dataclass
@@ -41,6 +43,7 @@ class SpoolDirectory:
 
     @classmethod
     def open(cls, spool_dir: str, changefeed_id: str, spool_type: str, max_bytes: int) -> SpoolDirectory:
+        """Refuses a RAM-backed directory that is too small for a spool of its own."""
         locked = [LockedDirectory.take(Path(spool_dir) / changefeed_id)]
         disk = locked[0].path
         try:
@@ -49,10 +52,6 @@ class SpoolDirectory:
             memory, limit = _memory_tier(disk, spool_type, max_bytes)
             if memory is not None:
                 locked.append(LockedDirectory.take(memory))
-            elif spool_type == "memory":
-                raise SpoolError(
-                    f"spool.type = memory needs a RAM-backed directory at {_RAM_ROOT}; use spool.type = disk"
-                )
             opened = cls(disk, memory, limit, spool_type == "memory", max_bytes, _locked=locked)
             opened.wipe()
         except BaseException:
@@ -74,6 +73,18 @@ class SpoolDirectory:
     @property
     def max_bytes(self) -> int:
         return min(self.spool_max_bytes, self.memory_limit) if self.memory_only else self.spool_max_bytes
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "raise spool.max-bytes" if self.max_bytes == self.spool_max_bytes else f"make {_ram()} larger, {_OR_DISK}"
+        )
+
+    def is_full(self, sentence: str) -> SpoolError:
+        """A disk may get space again, a RAM-backed directory keeps its size."""
+        if not self.memory_only:
+            return SpoolFull(sentence)
+        return SpoolTooSmall(f"{sentence}, although nothing can leave the spool; make {_ram()} larger, {_OR_DISK}")
 
     @property
     def reader(self) -> FileSegments:
@@ -109,17 +120,18 @@ class SpoolDirectory:
         return self.shortage() is None
 
     def shortage(self) -> str | None:
-        if self.memory_only:
-            return None
+        place = self.memory if self.memory_only and self.memory is not None else self.disk
+        reserve = min(self.reserve_bytes, self.memory_limit // 2) if self.memory_only else self.reserve_bytes
         try:
-            free = shutil.disk_usage(self.disk).free
+            free = shutil.disk_usage(place).free
         except OSError:  # the directory is gone: the next append says so
             return None
-        if free >= self.reserve_bytes:
+        if free >= reserve:
             return None
+        other = _OR_DISK if self.memory_only else "or give another directory with spool.dir"
         return (
-            f"fewer than {self.reserve_bytes >> 20} MiB are free under {self.disk}, so files land early and small, and "
-            "the source waits; free some space, or give another directory with spool.dir"
+            f"fewer than {-(-reserve >> 20)} MiB are free under {place}, so files land early and small, and "
+            f"the source waits; free some space, {other}"
         )
 
     def close(self) -> None:
@@ -149,13 +161,32 @@ def memory_tier_bytes(spool_type: str, max_bytes: int) -> int:
         return 0
     free = shutil.disk_usage(_RAM_ROOT).free
     if spool_type == "memory":
-        return min(max_bytes, free // 2)
+        return min(max_bytes, free // 2) if free >= LEAST_RAM_BYTES else 0
     return MEMORY_TIER_BYTES if free >= 2 * MEMORY_TIER_BYTES else 0
+
+
+def no_ram() -> str:
+    """Why there can be no spool in memory, and the remedy."""
+    if not _RAM_ROOT.is_dir():
+        return f"spool.type=memory needs a RAM-backed directory at {_RAM_ROOT}; use spool.type=disk"
+    free = shutil.disk_usage(_RAM_ROOT).free
+    return (
+        f"spool.type=memory needs {LEAST_RAM_BYTES >> 20} MiB free under {_RAM_ROOT}, and {free >> 10} KiB are; "
+        f"make {_ram()} larger, {_OR_DISK}"
+    )
+
+
+def _ram() -> str:
+    """The RAM-backed directory with its size."""
+    total = shutil.disk_usage(_RAM_ROOT).total if _RAM_ROOT.is_dir() else 0
+    return f"{_RAM_ROOT} ({total >> 20} MiB; the spool gets half of what is free at a start)"
 
 
 def _memory_tier(disk: Path, spool_type: str, max_bytes: int) -> tuple[Path | None, int]:
     """The RAM-backed directory and how much of it may be used; None if there is too little."""
     limit = memory_tier_bytes(spool_type, max_bytes)
+    if not limit and spool_type == "memory":
+        raise SpoolError(no_ram())
     if not limit:
         return None, 0
     # Changefeeds of one id in different spool.dirs must not share it.

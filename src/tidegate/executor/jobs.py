@@ -35,6 +35,7 @@ class IngestJob:
     allowance_bytes: int  # what one task may append
     floor: Floor | None = None
     spans: int = 1
+    remedy: str = "raise spool.max-bytes"  # what makes the spool larger
     cuts: tuple[int, ...] = ()  # commit-ts of DDLs that are not over: no chunk has rows from both sides of one
 
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.errors import SpoolError, SpoolLost
+from tidegate.errors import SpoolError, SpoolFull, SpoolLost
 from tidegate.executor.spool import DISK_TIER, MEMORY_TIER, Appended, Slice
 from tidegate.storage.store import Beat
 
@@ -165,8 +165,7 @@ class FileWriter:
             offset = self._append(data)
         except OSError as exc:
             if exc.errno not in _FULL or self._tier == DISK_TIER or self.room.disk_dir is None:
-                kind = SpoolError if exc.errno in _DENIED else SpoolLost
-                raise kind(f"cannot write to the spool at {self._path}: {exc.strerror}") from exc
+                raise _error_of(exc)(f"cannot write to the spool at {self._path}: {exc.strerror}") from exc
             self._leave_memory()
             return self.append(data)
         if self._tier == MEMORY_TIER:
@@ -205,6 +204,12 @@ class FileWriter:
         self._count += 1
         self._size = 0
         self._fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+
+
+def _error_of(exc: OSError) -> type[SpoolError]:
+    if exc.errno in _DENIED:
+        return SpoolError
+    return SpoolFull if exc.errno in _FULL else SpoolLost
 
 
 def _write(file: int, data: memoryview) -> None:

@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple, Protocol
 
+from tidegate.errors import SpoolError
 from tidegate.storage.store import Slices
 
 MEMORY_TIER, DISK_TIER = 0, 1
@@ -68,6 +69,13 @@ class Segments(Protocol):
     @property
     def max_bytes(self) -> int:
         """How much it can hold at most."""
+
+    def is_full(self, sentence: str) -> SpoolError:
+        """The error if this task had no space left, and landing will not make any: whether a retry may help."""
+
+    @property
+    def remedy(self) -> str:
+        """What makes it larger: `raise spool.max-bytes`."""
 
     @property
     def reader(self) -> SegmentReader: ...

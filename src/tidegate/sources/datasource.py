@@ -2,8 +2,9 @@
 
 `read=rows` returns the events themselves. `read=splits` returns one small row per split; the ingest task opens the
 source and reads the split itself, so that the rows do not pass through the JVM. Such a row contains all a task needs:
-`{"uri": ..., "ordering": ..., "split": ...}`. Spark asks for offsets in a separate process, which reads the `held` file
-at every request. `commit` does nothing: when Spark calls it, the events are accepted but not durable.
+`{"uri": ..., "ordering": ..., "split": ...}`. Spark asks for offsets in a separate process, which reads the `demand`
+file at every request: how much may come, and which tables not. `commit` does nothing: when Spark calls it, the events
+are accepted but not durable.
 
 All tables share a micro-batch and are accepted when it ends. So a micro-batch that took long is followed by a smaller
 one.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,11 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 from tidegate.errors import BadSetting
 from tidegate.events import EVENTS, EVENTS_DDL
 from tidegate.sources import Offset, Source, open_source
+from tidegate.sources.source import Demand, fitting
 
 FORMAT = "tidegate"
 SPLIT_COLUMN = "tidegate_split"
-LIMIT_BYTES = 128 << 20
+LIMIT_BYTES = 256 << 20
 
 _DEFAULTS = {
     "uri": "",
@@ -38,7 +40,7 @@ _DEFAULTS = {
     "ordering": "per-table",
     "wakeMode": "enqueue",
     "parallelism": "2",
-    "held": "",
+    "demand": "",
     "read": "rows",
 }
 _WAIT_SECONDS = 0.05
@@ -83,7 +85,7 @@ class Pace:
 
 
 class TidegateSource(DataSource):  # type: ignore[misc]  # pyspark is not followed by mypy
-    """Options: uri, position, limitBytes, ordering, wakeMode, parallelism, held, read."""
+    """Options: uri, position, limitBytes, ordering, wakeMode, parallelism, demand, read."""
 
     @classmethod
     def name(cls) -> str:
@@ -153,10 +155,12 @@ class TidegateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._limit_bytes
+        demand = _demand(self._options["demand"], limit_bytes)
         if self._pace is None:
-            return self._source.latest(start, limit_bytes, _held(self._options["held"]))
+            return fitting(self._source, start, demand)
         self._pace.end(time.monotonic())
-        end = self._source.latest(start, int(limit_bytes * self._pace.share), _held(self._options["held"]))
+        share = int(demand.limit_bytes * self._pace.share)
+        end = fitting(self._source, start, replace(demand, limit_bytes=share))
         if end != start:
             self._pace.begin(time.monotonic())
         return end
@@ -196,13 +200,10 @@ def _position(options: Mapping[str, str]) -> Offset | None:
     return offset
 
 
-def _held(path: str) -> frozenset[int]:
-    """The table ids in the JSON list at `path`; empty if the file does not exist. The driver replaces it by rename."""
-    if not path:
-        return frozenset()
+def _demand(path: str, limit_bytes: int) -> Demand:
+    """What the file says, but at most this limit; without a file only the limit. The driver replaces it by rename."""
     try:
-        return frozenset(json.loads(Path(path).read_text()))
+        found = Demand.from_json(Path(path).read_text()) if path else Demand(limit_bytes)
     except FileNotFoundError:
-        return frozenset()
-    except (ValueError, TypeError) as exc:
-        raise BadSetting(f"held file {path!r} is not a JSON list of table ids: {exc}") from exc
+        found = Demand(limit_bytes)
+    return replace(found, limit_bytes=min(found.limit_bytes, limit_bytes))

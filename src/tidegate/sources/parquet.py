@@ -1,51 +1,33 @@
 """`parquet:DIR`: change events from Parquet files of the EVENTS schema, replayed in order.
 
 Files are read in name order, and their row groups in order. The offset `{"at": 7}` is the number of row groups that
-were read. Micro-batches and splits end where no transaction goes on (`row_groups`), so row groups may end anywhere. A
-split is a sequence of row groups. It begins with all layouts of the files up to its end, so a start in the middle has
-them too. The end counts as resolved: the last split has a resolved row with the greatest commit-ts of all files. Tables
-are not separate here, so no table can be held.
+were read; tables that were held back are named in it (`held_groups`). Micro-batches and splits end where no transaction
+goes on (`row_groups`), so row groups may end anywhere. A split is a sequence of row groups, of which some tables may be
+left out, or only some are read. It begins with all layouts of the files up to its end, so a start in the middle has
+them too. The end counts as resolved: the last split has a resolved row with the greatest commit-ts of all files. While
+tables are behind, a resolved mark is at most one less than their next commit-ts.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from fnmatch import fnmatch
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from tidegate.errors import BadEvents, BadSetting
-from tidegate.events import EVENTS, LAYOUT, ROW_KINDS
-from tidegate.format.rules.changes import key_changes
-from tidegate.format.tables import Layout
-from tidegate.sources.row_groups import RowGroups
+from tidegate.errors import BadSetting
+from tidegate.events import RESOLVED, ROW_KINDS
+from tidegate.sources.event_files import EventFiles, write_events
+from tidegate.sources.held_groups import Cursor, HeldGroups, parts_between
+from tidegate.sources.row_groups import Ints, RowGroups
 from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
 
-_LINE_BYTES = 30  # operation, names and separators of one encoded line
-_IMAGES = ("after", "before")
-# Columns with mostly distinct values: a dictionary would only cost time. Compression, too: `snappy` made reading three
-# times slower.
-_DISTINCT = (*_IMAGES, "start_ts", "commit_ts", "seq")
-
-
-@dataclass(frozen=True)
-class Group:
-    """One row group: its file and number, and an estimate of its encoded bytes."""
-
-    file: str
-    number: int
-    size_bytes: int
+__all__ = ["ParquetSource", "write_events"]
 
 
 class ParquetSource:
@@ -53,72 +35,83 @@ class ParquetSource:
 
     def __init__(self, uri: str) -> None:
         text = uri.removeprefix("parquet:").removeprefix("//")
-        self._directory = Path(text)
-        self._footers: dict[str, pq.FileMetaData] = {}
-        self._known_layouts: dict[tuple[str, int], dict[int, str]] = {}
         if not text:
             raise BadSetting(f"source {uri!r} names no directory; write parquet:DIR")
-        if not self._directory.is_dir():
-            raise BadSetting(
-                f"source {uri!r}: there is no directory {str(self._directory)!r}; name one with .parquet files"
-            )
+        if not Path(text).is_dir():
+            raise BadSetting(f"source {uri!r}: there is no directory {text!r}; name one with .parquet files")
+        self._files = EventFiles(Path(text))
 
     def check(self) -> None:
         """Reads the footers of all files: that there are events, and that each file has the right columns."""
-        _ = self._groups
+        _ = self._files.groups
 
     def initial(self) -> Offset:
-        return {"at": 0}
+        return Cursor().offset()
 
     def latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
-        at = self._at(start)
-        if at == len(self._groups):
-            return start
-        fitting = int(np.searchsorted(self._ends, self._bytes_before(at) + limit_bytes, side="right"))
-        return {"at": self._whole.end(at, max(at + 1, fitting))}
+        cursor = self._cursor(start)
+        if held or cursor.behind:
+            end = self._held.advance(cursor, limit_bytes, held)
+        elif cursor.at < len(self._ends):
+            fitting = int(np.searchsorted(self._ends, self._bytes_before(cursor.at) + limit_bytes, side="right"))
+            end = Cursor(self._whole.end(cursor.at, max(cursor.at + 1, fitting)))
+        else:
+            end = cursor
+        return start if end == cursor else end.offset()
 
     def splits(self, start: Offset, end: Offset, parallelism: int) -> list[Split]:
-        first, last = self._at(start), self._at(end)
-        if first == last:
+        before, after = self._cursor(start), self._cursor(end)
+        if before == after:
             return []
-        bounds = self._bounds(first, last, max(1, parallelism))
-        layouts = self._layout_groups(last)
+        layouts = self._files.layout_groups(after.at)
         splits: list[Split] = [
-            {"groups": [[group.file, group.number] for group in self._groups[low:high]], "layouts": layouts}
-            for low, high in pairwise(bounds)
+            {"groups": self._named(part.first, part.last), "layouts": layouts, "only": part.tables}
+            for part in parts_between(before, after)
         ]
-        if last == len(self._groups):
-            splits[-1]["resolved"] = self._greatest_ts
+        lags = bool(before.behind or after.behind)
+        without = {"without": sorted(after.behind)} if lags else {}
+        for low, high in pairwise(self._bounds(before.at, after.at, max(1, parallelism))):
+            splits.append({"groups": self._named(low, high), "layouts": layouts, **without})
+        if lags or after.at == len(self._ends):
+            splits[-1]["resolved"] = self._resolved(after)
         return splits
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        layouts: dict[int, str] = {}
-        for file, number in split["layouts"]:
-            layouts.update(self._layouts(file, number))
+        layouts = self._files.layouts((file, number) for file, number in split["layouts"])
         if layouts:
             yield layout_rows(layouts, 0)
         for file, number in split["groups"]:
-            yield from self._rows(file, number)
-        if "resolved" in split:
+            table, size_bytes = self._files.rows(file, number)
+            rows = max(1, table.num_rows * BATCH_BYTES // max(size_bytes, BATCH_BYTES))
+            yield from _chosen(table, split).combine_chunks().to_batches(max_chunksize=rows)
+        if split.get("resolved"):
             yield resolved_row(split["resolved"])
 
+    def size_bytes(self, start: Offset, end: Offset) -> int:
+        before, after = self._cursor(start), self._cursor(end)
+        if before.behind or after.behind:
+            return self._held.size_between(before, after)
+        return self._bytes_before(after.at) - self._bytes_before(before.at)
+
     def backlog_bytes(self, offset: Offset) -> int:
-        return int(self._ends[-1]) - self._bytes_before(self._at(offset))
+        """At most: row groups that are read once more, for a table that is behind, count as a whole."""
+        cursor = self._cursor(offset)
+        first = min([cursor.at, *(place.at for place in cursor.behind.values())])
+        return int(self._ends[-1]) - self._bytes_before(first)
 
     def newest_ts(self) -> int:
-        return self._greatest_ts
+        return int(self._whole.high_ts.max())
 
-    def _at(self, offset: Offset) -> int:
-        at = offset.get("at")
-        if not isinstance(at, int) or not 0 <= at <= len(self._groups):
-            raise BadSetting(
-                f"position {offset!r} does not fit the {len(self._groups)} row groups in {str(self._directory)!r}; "
-                "were the files changed?"
-            )
-        return at
+    def _cursor(self, offset: Offset) -> Cursor:
+        return Cursor.of(offset, len(self._ends))
+
+    def _named(self, first: int, last: int) -> list[list[Any]]:
+        return [[group.file, group.number] for group in self._files.groups[first:last]]
 
     def _bounds(self, first: int, last: int, pieces: int) -> list[int]:
         """Divides the row groups into sequences of about equal bytes."""
+        if first == last:
+            return []
         before = self._bytes_before(first)
         goals = before + (self._bytes_before(last) - before) * np.arange(1, pieces) / pieces
         wanted = np.searchsorted(self._ends[first:last], goals, side="left") + first + 1
@@ -126,186 +119,35 @@ class ParquetSource:
         cuts = whole[np.searchsorted(whole, np.minimum(wanted, last))]
         return sorted({first, last, *cuts.tolist()})
 
-    @cached_property
-    def _files(self) -> list[str]:
-        try:
-            files = sorted(name for name in os.listdir(self._directory) if fnmatch(name, "*.parquet"))
-        except OSError as exc:
-            raise BadSetting(f"directory {str(self._directory)!r} cannot be read: {exc.strerror}; allow it") from exc
-        if not files:
-            raise BadSetting(
-                f"directory {str(self._directory)!r} has no .parquet files; name one with files of the events schema"
-            )
-        return files
-
-    @cached_property
-    def _groups(self) -> list[Group]:
-        groups: list[Group] = []
-        for file in self._files:
-            metadata = self._footer(file)
-            groups += [Group(file, n, _encoded_bytes(metadata.row_group(n))) for n in range(metadata.num_row_groups)]
-        if not any(metadata.num_rows for metadata in self._footers.values()):
-            raise BadSetting(f"the .parquet files in {str(self._directory)!r} hold no rows; put events there")
-        return groups
+    def _resolved(self, cursor: Cursor) -> int:
+        """The last resolved mark before the cursor, or all of it at the end, but below the rows of tables behind."""
+        ends = cursor.at == len(self._ends)
+        mark = self.newest_ts() if ends else next(filter(None, map(self._files.mark, reversed(range(cursor.at)))), 0)
+        return min([mark, *(place.ts - 1 for place in cursor.behind.values())])
 
     @cached_property
     def _whole(self) -> RowGroups:
-        bounds = np.array([self._group_bounds(group.file, group.number) for group in self._groups], np.int64)
-        return RowGroups(bounds[:, 0], bounds[:, 1], self._places, self._key_updates)
-
-    def _places(self, at: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Table id and commit-ts of the row changes of a row group."""
-        rows = self._changes(at, ["table_id", "commit_ts"])
-        return rows["table_id"].to_numpy(), rows["commit_ts"].to_numpy()
-
-    def _key_updates(self, at: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The same of the updates that change a key. Reads the whole row group."""
-        rows = self._changes(at, [*EVENTS.names]).cast(EVENTS).combine_chunks()
-        found = []
-        for fingerprint, text in self._all_layouts(at + 1).items():
-            for batch in rows.filter(pc.equal(rows["layout"], fingerprint)).to_batches():
-                changed = key_changes(batch, Layout.from_json(text))
-                if changed is not None:
-                    found.append(batch.filter(pa.array(changed)))
-        updates = pa.Table.from_batches(found, EVENTS)
-        return updates["table_id"].to_numpy(), updates["commit_ts"].to_numpy()
-
-    def _changes(self, at: int, names: list[str]) -> pa.Table:
-        """These columns of the row changes of a row group that name their table."""
-        group = self._groups[at]
-        rows = self._columns(group.file, group.number, list(dict.fromkeys([*names, "kind", "table_id"])))
-        is_change = pc.is_in(rows["kind"], value_set=pa.array(ROW_KINDS))
-        return rows.filter(pc.and_(is_change, rows["table_id"].is_valid())).select(names)
-
-    def _all_layouts(self, last: int) -> dict[int, str]:
-        """The layouts of the row groups before `last`."""
-        found: dict[int, str] = {}
-        for file, number in self._layout_groups(last):
-            found.update(self._layouts(file, number))
-        return found
+        return RowGroups(*self._files.bounds, self._files.places, self._files.key_updates)
 
     @cached_property
-    def _ends(self) -> npt.NDArray[np.int64]:
-        return np.cumsum([group.size_bytes for group in self._groups], dtype=np.int64)
+    def _held(self) -> HeldGroups:
+        return HeldGroups(self._whole, np.diff(self._ends, prepend=0), self._files.tables)
+
+    @cached_property
+    def _ends(self) -> Ints:
+        return np.cumsum([group.size_bytes for group in self._files.groups], dtype=np.int64)
 
     def _bytes_before(self, at: int) -> int:
         return int(self._ends[at - 1]) if at else 0
 
-    @cached_property
-    def _greatest_ts(self) -> int:
-        return int(self._whole.high_ts.max())
 
-    def _layout_groups(self, last: int) -> list[list[Any]]:
-        """The row groups before `last` that contain a layout for the first time."""
-        known: set[int] = set()
-        found: list[list[Any]] = []
-        for group in self._groups[:last]:
-            layouts = self._layouts(group.file, group.number)
-            if layouts.keys() - known:
-                found.append([group.file, group.number])
-                known |= layouts.keys()
-        return found
-
-    def _footer(self, file: str) -> pq.FileMetaData:
-        """The footer of a file. It is read and checked once, and used for all splits of the file."""
-        if file not in self._footers:
-            self._footers[file] = _checked_footer(str(self._directory / file))
-        return self._footers[file]
-
-    def _columns(self, file: str, number: int, names: list[str]) -> pa.Table:
-        path = str(self._directory / file)
-        with _refusing_damage(path), pq.ParquetFile(path, metadata=self._footer(file)) as opened:
-            return opened.read_row_group(number, columns=names, use_threads=False).select(names)
-
-    def _rows(self, file: str, number: int) -> Iterator[pa.RecordBatch]:
-        table = self._columns(file, number, EVENTS.names).cast(EVENTS)
-        size_bytes = _encoded_bytes(self._footer(file).row_group(number))
-        rows = max(1, table.num_rows * BATCH_BYTES // max(size_bytes, BATCH_BYTES))
-        yield from table.combine_chunks().to_batches(max_chunksize=rows)
-
-    def _layouts(self, file: str, number: int) -> dict[int, str]:
-        """The layouts that a row group defines. Does not read the columns with values."""
-        if (file, number) not in self._known_layouts:
-            chosen = pc.equal(self._columns(file, number, ["kind"]).column("kind"), LAYOUT)
-            rows = None
-            if pc.any(chosen).as_py():
-                rows = self._columns(file, number, ["layout", "ddl"]).filter(chosen)
-            self._known_layouts[file, number] = (
-                dict(zip(rows["layout"].to_pylist(), rows["ddl"].to_pylist(), strict=True)) if rows else {}
-            )
-        return self._known_layouts[file, number]
-
-    def _group_bounds(self, file: str, number: int) -> tuple[int, int]:
-        """The least and greatest commit-ts, from the statistics of the file or, if it has none, from the rows."""
-        statistics = _column(self._footer(file).row_group(number), "commit_ts").statistics
-        if statistics is not None and statistics.has_min_max:
-            return int(statistics.min), int(statistics.max)
-        found = pc.min_max(self._columns(file, number, ["commit_ts"]).column("commit_ts")).as_py()
-        return found["min"] or 0, found["max"] or 0
-
-
-def write_events(directory: str | Path, batches: Iterable[pa.RecordBatch], rows_per_file: int) -> list[Path]:
-    """Writes batches of EVENTS as `events-000000.parquet`, ...: a row group per batch, `rows_per_file` rows a file."""
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    files: list[Path] = []
-    writer: pq.ParquetWriter | None = None
-    rows = 0
-    try:
-        for batch in batches:
-            if writer is None or rows >= rows_per_file:
-                if writer is not None:
-                    writer.close()
-                files.append(folder / f"events-{len(files):06d}.parquet")
-                writer, rows = _writer(files[-1]), 0
-            writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
-            rows += batch.num_rows
-    finally:
-        if writer is not None:
-            writer.close()
-    return files
-
-
-def _writer(path: Path) -> pq.ParquetWriter:
-    coded = [name for name in EVENTS.names if name not in _DISTINCT]
-    return pq.ParquetWriter(path, EVENTS, compression="none", use_dictionary=coded)
-
-
-@contextmanager
-def _refusing_damage(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowInvalid, OSError) as exc:
-        raise BadEvents(f"{path!r} cannot be read as a Parquet file; replace or remove it: {exc}") from exc
-
-
-def _checked_footer(path: str) -> pq.FileMetaData:
-    with _refusing_damage(path):
-        metadata = pq.read_metadata(path)
-    found = metadata.schema.to_arrow_schema()
-    for wanted in EVENTS:
-        if wanted.name not in found.names:
-            raise BadEvents(f"{path!r} has no column {wanted.name!r}; add it ({wanted.type}): events need all columns")
-        type_ = found.field(wanted.name).type
-        if not _same_type(type_, wanted.type):
-            raise BadEvents(f"{path!r}: column {wanted.name!r} is {type_}, not {wanted.type}; cast it when preparing")
-    return metadata
-
-
-def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Equal, except for the name and nullability of a list's element, which differ between writers."""
-    if pa.types.is_list(found) and pa.types.is_list(wanted):
-        return bool(found.value_type == wanted.value_type)
-    return bool(found == wanted)
-
-
-def _column(group: pq.RowGroupMetaData, name: str) -> pq.ColumnChunkMetaData:
-    """The column chunk of this name; for a list, the chunk whose path begins with the name."""
-    chunks = (group.column(index) for index in range(group.num_columns))
-    return next(chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] == name)
-
-
-def _encoded_bytes(group: pq.RowGroupMetaData) -> int:
-    """An estimate. A delete encodes `before`, other changes `after`; the larger of the two is close for any mix."""
-    payload_bytes = max(int(_column(group, name).total_uncompressed_size) for name in _IMAGES)
-    return payload_bytes + int(group.num_rows) * _LINE_BYTES
+def _chosen(rows: pa.Table, split: Split) -> pa.Table:
+    """The rows of only some tables, or all rows without those of some tables; then the split has the resolved mark."""
+    if "only" not in split and "without" not in split:
+        return rows
+    is_change = pc.is_in(rows["kind"], value_set=pa.array(ROW_KINDS))
+    named = pa.array(split.get("only", split.get("without")), pa.int64())
+    is_named = pc.and_(is_change, pc.is_in(rows["table_id"], value_set=named))
+    if "only" in split:
+        return rows.filter(is_named)
+    return rows.filter(pc.invert(pc.or_(is_named, pc.equal(rows["kind"], RESOLVED))))

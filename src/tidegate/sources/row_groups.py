@@ -36,6 +36,15 @@ class Crossing(NamedTuple):
         return Crossing(*(column[which] for column in self))
 
 
+class Tables(NamedTuple):
+    """The tables that have rows in a row group, by id: the first and the last commit-ts, and how many rows."""
+
+    table_id: Ints
+    first_ts: Ints
+    last_ts: Ints
+    rows: Ints
+
+
 _NONE = Crossing(*(np.zeros(0, np.int64) for _ in range(4)))
 
 
@@ -105,23 +114,23 @@ class RowGroups:
 
 def _crossing_in(groups: Iterable[int], rows: Callable[[int], Places]) -> Crossing:
     """A table's rows come in the order of commit-ts, so only the last transaction in a row group can go on."""
-    summaries = [_summary(group, *rows(group)) for group in groups]
-    if not summaries:
+    found = [(*tables, np.full(len(tables.rows), group)) for group in groups for tables in [tables_in(*rows(group))]]
+    if not found:
         return _NONE
-    table_id, first_ts, last_ts, group = (np.concatenate(columns) for columns in zip(*summaries, strict=True))
+    table_id, first_ts, last_ts, _, group = (np.concatenate(columns) for columns in zip(*found, strict=True))
     order = np.lexsort((group, table_id))
     table_id, first_ts, last_ts, group = (column[order] for column in (table_id, first_ts, last_ts, group))
     goes_on = np.flatnonzero((table_id[1:] == table_id[:-1]) & (last_ts[:-1] == first_ts[1:]))
     return Crossing(table_id[goes_on], last_ts[goes_on], group[goes_on], group[goes_on + 1])
 
 
-def _summary(group: int, table_id: Ints, ts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """The tables of a row group with their first and last commit-ts."""
-    tables, at = np.unique(table_id, return_inverse=True)
+def tables_in(table_id: Ints, ts: Ints) -> Tables:
+    """Sums up the rows of a row group by table."""
+    tables, at, rows = np.unique(table_id, return_inverse=True, return_counts=True)
     first, last = np.full(len(tables), np.iinfo(np.int64).max), np.full(len(tables), np.iinfo(np.int64).min)
     np.minimum.at(first, at, ts)
     np.maximum.at(last, at, ts)
-    return tables, first, last, np.full(len(tables), group)
+    return Tables(tables, first, last, rows.astype(np.int64))
 
 
 def _uncrossed(crossing: Crossing, start: int, until: int) -> Ints:

@@ -6,8 +6,10 @@ give the same rows at any time and in any process, so any process that opens the
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -26,6 +28,30 @@ BATCH_BYTES = 8 << 20  # approximate encoded bytes of one Arrow batch
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
+@dataclass(frozen=True)
+class Demand:
+    """What the driver wants next, for the process that asks a source for offsets: a small JSON file between the two.
+
+    `limit_bytes` is how much a micro-batch should have. One unit may be larger, but not larger than `room_bytes`: then
+    it waits until the spool has room for it. None: it does not wait, because there will not be more room.
+    """
+
+    limit_bytes: int
+    room_bytes: int | None = None
+    held: frozenset[int] = frozenset()
+
+    def to_json(self) -> str:
+        return json.dumps({"limit_bytes": self.limit_bytes, "room_bytes": self.room_bytes, "held": sorted(self.held)})
+
+    @staticmethod
+    def from_json(text: str) -> Demand:
+        try:
+            found = json.loads(text)
+            return Demand(int(found["limit_bytes"]), found["room_bytes"], frozenset(map(int, found["held"])))
+        except (ValueError, TypeError, KeyError) as exc:
+            raise BadSetting(f"{text!r} is not what a source can be asked for: {exc!r}") from exc
+
+
 class Source(Protocol):
     """Where changes come from. Byte counts are estimates of encoded (CSV) bytes."""
 
@@ -42,8 +68,14 @@ class Source(Protocol):
     def latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
         """How far to read from `start`: up to the limit, but at least one unit. `start` itself if nothing is new.
 
-        Tables whose ids are in `held` are not handed out, if the source can read tables separately.
+        A unit is the least that the source can hand out. Tables whose ids are in `held`, MOST_HELD at most, are not
+        handed out; once they are released they catch up, in order, nothing lost and nothing twice. Offsets name them,
+        and nothing else grows with the number of tables. The resolved mark stays below their next change.
         """
+        ...
+
+    def size_bytes(self, start: Offset, end: Offset) -> int:
+        """How many bytes these events have."""
         ...
 
     def splits(self, start: Offset, end: Offset, parallelism: int) -> list[Split]:
@@ -55,12 +87,20 @@ class Source(Protocol):
         ...
 
     def backlog_bytes(self, offset: Offset) -> int | None:
-        """Bytes that are left after `offset`; None if the source never ends."""
+        """Bytes that are left after `offset`, at most: 0 only at the end. None if the source never ends."""
         ...
 
     def newest_ts(self) -> int | None:
         """No change or resolved mark has a greater commit-ts than this; None if the source cannot say."""
         ...
+
+
+def fitting(source: Source, start: Offset, demand: Demand) -> Offset:
+    """How far to read now; `start` if the next unit does not fit, so that it waits for room."""
+    end = source.latest(start, demand.limit_bytes, demand.held)
+    if demand.room_bytes is None or source.size_bytes(start, end) <= demand.room_bytes:
+        return end
+    return start
 
 
 def layout_rows(layouts: Mapping[int, str], ts: int) -> pa.RecordBatch:

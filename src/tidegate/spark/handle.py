@@ -35,7 +35,7 @@ from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status
 from tidegate.sources.datasource import load_stream
 from tidegate.spark.jobs import on_executor
-from tidegate.spark.query import OpenSource, Position, Query, limit_bytes
+from tidegate.spark.query import OpenSource, Position, Query
 from tidegate.spark.session import check_session
 from tidegate.spark.wiring import changefeed_options, spool_options
 from tidegate.storage.store import StoreOpener, open_store
@@ -81,15 +81,17 @@ def start_source(
             source_uri,
             position.offset if position is not None else None,
             read="splits",
-            limitBytes=limit_bytes(settings.spool_max_bytes),
             ordering=settings.ordering,
             wakeMode=settings.wake_mode,
-            held=spool_options(settings).held_file,
+            demand=spool_options(settings).demand_file,
             **({"parallelism": settings.encoder_shards} if settings.encoder_shards else {}),
         )
 
     def backlog(end: str) -> int | None:
         return source.backlog_bytes(json.loads(end))
+
+    def size(start: str | None, end: str) -> int:
+        return source.size_bytes(source.initial() if start is None else json.loads(start), json.loads(end))
 
     return start(
         events,
@@ -98,6 +100,7 @@ def start_source(
         finite=source.finite,
         store_opener=store_opener,
         backlog=backlog,
+        size=size,
         newest_ts=source.newest_ts,
     )
 
@@ -117,6 +120,7 @@ def start(
     finite: bool = False,
     store_opener: StoreOpener = open_store,
     backlog: Callable[[str], int | None] | None = None,
+    size: Callable[[str | None, str], int] | None = None,
     newest_ts: Callable[[], int | None] = nobody_knows,
 ) -> Handle:
     """Like `write_stream`, from settings that were read already; fails at once if the session or sink does not suit."""
@@ -124,7 +128,7 @@ def start(
     slots, warnings = check_session(spark)
     for warning in warnings:
         log.warning("%s", warning)
-    handle = Handle(spark, events, settings, slots, finite, store_opener, backlog, newest_ts)
+    handle = Handle(spark, events, settings, slots, finite, store_opener, backlog, size, newest_ts)
     handle.begin(metrics_addr)
     return handle
 
@@ -140,6 +144,7 @@ class Handle:
     finite: bool
     store_opener: StoreOpener
     backlog: Callable[[str], int | None] | None = None
+    size: Callable[[str | None, str], int] | None = None
     newest_ts: Callable[[], int | None] = nobody_knows  # how far the source goes
     metrics: Metrics = field(init=False)
     restarts: int = 0
@@ -222,7 +227,8 @@ class Handle:
             options, store, SystemClock(), self.metrics, jobs, self.slots, probe, newest_ts=self.newest_ts
         )
         try:
-            run = Query(changefeed, self.events, self.finite, self.backlog, self.settings.encoder_shards or self.slots)
+            shards = self.settings.encoder_shards or self.slots
+            run = Query(changefeed, self.events, self.finite, self.backlog, self.size, shards)
             changefeed.start()
             run.start()
         except BaseException as exc:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidegate.control.reading import read_limit_bytes
 from tidegate.driver.causes import cause_of
 from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import TidegateError
@@ -23,7 +24,7 @@ from tidegate.sources.datasource import SPLIT_COLUMN
 from tidegate.spark.jobs import run_ingest
 
 _POLL_S = 0.1
-_BATCH_BYTES = 256 << 20  # what a source of ours hands out in one micro-batch at most
+_LEAST_ALLOWANCE = 2 << 20
 
 
 class QueryStopped(TidegateError):
@@ -43,11 +44,6 @@ class Position:
 OpenSource = Callable[["Position | None"], DataFrame]
 
 
-def limit_bytes(spool_max_bytes: int) -> int:
-    """Read limit of a micro-batch: it must fit between the high mark and the spool's size."""
-    return max(1 << 20, min(_BATCH_BYTES, spool_max_bytes // 5))
-
-
 @dataclass
 class Query:
     """One query over one changefeed, from its start to its end."""
@@ -56,6 +52,7 @@ class Query:
     events: OpenSource
     finite: bool
     backlog: Callable[[str], int | None] | None
+    size: Callable[[str | None, str], int] | None  # estimated bytes between two offsets of a source of ours
     shards: int  # tasks that ingest a micro-batch
     accepted_any: bool = False
     _end: str | None = None
@@ -66,6 +63,7 @@ class Query:
         progress = self.changefeed.ledger.progress
         resume = progress.position is not None or progress.checkpoint_ts > 0
         position = Position(progress.checkpoint_ts, progress.position) if resume else None
+        self._end = progress.position
         events = self.events(position)
         if events.columns != [SPLIT_COLUMN]:
             check_schema(events.columns, [field.dataType.simpleString() for field in events.schema.fields])
@@ -107,7 +105,8 @@ class Query:
         try:
             items = self.changefeed.intake.ingest(batch, lambda: run_ingest(events, self._job(), batch, self.shards))
             end = self._end_offset(batch)
-            self.changefeed.intake.accept(batch, items, end)
+            estimated = self.size(self._end, end) if self.size is not None and end is not None else 0
+            self.changefeed.intake.accept(batch, items, end, estimated)
             self.accepted_any, self._end = True, end
             if self.backlog is not None and end is not None:
                 self.changefeed.observer.backlog(self.backlog(end) or 0)
@@ -118,7 +117,8 @@ class Query:
 
     def _job(self) -> IngestJob:
         feed = self.changefeed
-        allowance = max(feed.spool.max_bytes // 5, 2 * limit_bytes(feed.options.spool.max_bytes))
+        size = feed.spool.max_bytes
+        allowance = max(_LEAST_ALLOWANCE, size // 5, 2 * read_limit_bytes(size))
         return feed.intake.ingest_job(self.shards, allowance)
 
     def _end_offset(self, batch: int) -> str | None:

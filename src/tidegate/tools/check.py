@@ -23,7 +23,7 @@ from tidegate.driver.startup import NOT_KEPT, REACH, USE_ANOTHER
 from tidegate.errors import StoreUnavailable, TidegateError
 from tidegate.events import shown_time
 from tidegate.executor.crew import BYTES_IN_FLIGHT, one_put_bytes
-from tidegate.executor.directory import RESERVE_BYTES, is_in_use, memory_tier_bytes
+from tidegate.executor.directory import RESERVE_BYTES, is_in_use, memory_tier_bytes, no_ram
 from tidegate.format.layout import (
     METADATA,
     RESERVED_PREFIX,
@@ -337,9 +337,8 @@ def _space(settings: Settings, free: int) -> Line:
 def _ram(settings: Settings) -> Line:
     size, limit = settings.spool_max_bytes, memory_tier_bytes("memory", settings.spool_max_bytes)
     if not limit:
-        return Line(
-            "space", PROBLEM, "spool.type is memory, but there is no RAM-backed directory", "use spool.type=disk"
-        )
+        sentence, _, remedy = no_ram().rpartition("; ")
+        return Line("space", PROBLEM, sentence, remedy)
     if limit < size:
         sentence = f"the spool has {_about(limit)} of RAM, half of what is free, not spool.max-bytes {show_size(size)}"
         return Line("space", WARNING, sentence, f"set spool.max-bytes to {limit >> 20 or 1}MiB, or use spool.type=disk")

@@ -137,6 +137,12 @@ class WorkloadSource:
         if "resolved" in split:
             yield resolved_row(split["resolved"])
 
+    def size_bytes(self, start: Offset, end: Offset) -> int:
+        before, after = (self._handed_rows(self._cursor(at)) for at in (start, end))
+        beside = _handed_beside(end) - _handed_beside(start)
+        beside_bytes = beside * self._neighbour.row_bytes if self._neighbour is not None else 0
+        return (after - before) * self._workload.row_bytes + beside_bytes
+
     def backlog_bytes(self, offset: Offset) -> int | None:
         if not self.finite:
             return None
