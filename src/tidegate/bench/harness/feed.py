@@ -25,7 +25,7 @@ from tidegate.storage.store import StoreOpener, open_store
 from tidegate.tools.verify import Report, verify
 
 _POLL_S = 0.02
-_PATIENCE_S = 60.0
+_PATIENCE_S = 300.0
 
 
 class Watch(Protocol):
