@@ -146,7 +146,7 @@ class Summary:
                 f"  checkpoint  {f['checkpoint_ts']} ({physical_time(f['checkpoint_ts']):%Y-%m-%d %H:%M:%S} UTC)",
                 *(
                     f"  set aside   {bad['rows']:,} rows of {table}, in {bad['where']}: {bad['reason']}"
-                    for table, bad in f["set_aside"].items()
+                    for table, bad in f.get("set_aside", {}).items()
                 ),
                 *([f"  note        {f['only_repeats']}"] if f.get("only_repeats") else []),
                 "",
