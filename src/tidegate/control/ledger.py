@@ -173,6 +173,7 @@ class Ledger:
         self.planner.answered(round_, landed)
         moved, dropped = redirect(self.planner, round_, elsewhere, now)
         failed = ~landed & ~dropped & ~moved
+        self.blocking.landed(round_.dispatcher)
         self.planner.landed(round_, landed, over=~np.isin(round_.lane, np.unique(round_.lane[failed | moved])))
         done, given_up = (self.accounts.release(round_.items_of(files), now) for files in (landed, dropped))
         if failed.any():

@@ -47,8 +47,9 @@ class Members:
         if wide_scope(event) is not None:
             ids[TRIGGER] = None
         numbers = self.numbers(ids, {part: table.table_id for table in event.tables for part in table.partitions})
-        for table in event.added:
-            self.queues.dispatchers.schema_id[self.numbers((table.table_id,))] = table.schema_id
+        added = self.numbers(table.table_id for table in event.added)
+        databases = np.array([table.schema_id for table in event.added], np.int64)
+        self.queues.dispatchers.schema_id[added] = np.repeat(databases, self.spans)
         return numbers
 
     def known(self, event: DdlEvent, receiver: int) -> Numbers:
