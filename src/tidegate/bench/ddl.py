@@ -185,6 +185,6 @@ def _items(count: int) -> pa.Table:
         "version": np.ones(count), "layout": np.ones(count), "first_ts": 10 + ids % 20, "first_seq": ids,
         "last_ts": 10 + ids % 20, "last_seq": ids, "rows": np.ones(count), "tier": np.zeros(count),
         "segment": ["s"] * count, "offset": 100 * (ids - 1), "length": np.full(count, 100), "checksum": np.zeros(count),
-        "text": [None] * count,
+        "text": [None] * count, "moved": np.zeros(count),
     }  # fmt: skip
     return pa.Table.from_pydict({name: pa.array(columns[name], ITEMS.field(name).type) for name in ITEMS.names})

@@ -64,7 +64,7 @@ class Blocking:
         self.markers = Markers(self.queues)
         self.blocks = self.markers.blocks
         self._members = Members(self.queues, self.spans)
-        self._drains = Drains(self.markers)
+        self.drains = Drains(self.markers)
 
     @cached_property
     def trigger_number(self) -> int:
@@ -120,7 +120,7 @@ class Blocking:
     @property
     def waits_for_nothing(self) -> bool:
         """Whether nothing is kept about DDLs that are not over."""
-        return not self.blocks and self._order.empty and self._drains.empty and not self._moving and not self._turn
+        return not self.blocks and self._order.empty and self.drains.empty and not self._moving and not self._turn
 
     # -- draining ----------------------------------------------------------------------------------------------------
 
@@ -128,12 +128,12 @@ class Blocking:
         """The DDLs that can be written, now that more has landed, come or finished. In commit-ts order."""
         for block in self.markers.take_up_to(resolved_ts + 1):
             self._enter(block)
-        turn, self._turn = self._turn | self._drains.take_landed(), set()
+        turn, self._turn = self._turn | self.drains.take_landed(), set()
         return [write for key in sorted(turn) for write in self._drain(self.blocks[key], now)]
 
     def landed(self, dispatcher: Numbers) -> None:
         """Something of these dispatchers is durable, so they may have drained."""
-        self._drains.note_landed(dispatcher)
+        self.drains.note_landed(dispatcher)
 
     def _enter(self, block: Block) -> None:
         """No earlier DDL can come any more, so it is known which ones this one waits for."""
@@ -151,7 +151,7 @@ class Blocking:
         """Look which dispatchers have drained since the last time; those that have are not looked at again."""
         if block.left is None:
             block.encoded = now
-        drained, left = self._drains.look(block)
+        drained, left = self.drains.look(block)
         if block.blocking:
             writes = self._report(block, drained, left)
         else:  # of one dispatcher: nobody else is to be asked, so the receiver writes

@@ -2,7 +2,8 @@
 
 A DDL whose turn has come looks once at all dispatchers that it touches. Those that hold something below its commit-ts
 are awaited: only when something of them lands is the DDL looked at again. A wide DDL may wait for a million
-dispatchers, so it has no entry for each: it is compared as a whole with whatever lands.
+dispatchers, so it has no entry for each: it is looked at whenever anything lands. `looks` counts how often, so that a
+test can prove it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ class Drains:
     """The DDLs that have looked and still wait for dispatchers."""
 
     markers: Markers
+    looks: int = 0  # at a DDL, so far
     _awaited: dict[int, set[Key]] = field(default_factory=dict)  # by dispatcher, those that are not wide
     _wide: set[Key] = field(default_factory=set)
     _landed: list[Numbers] = field(default_factory=list)  # since the last look, while anybody waits
 
     def look(self, block: Block) -> tuple[Numbers, Numbers]:
         """The dispatchers that have drained since the last look, and those that have not."""
+        self.looks += 1
         first = block.left is None
         looked_at = self.markers.notice(block) if block.left is None else block.left
         undrained = self.markers.undrained(looked_at, block.ts)
