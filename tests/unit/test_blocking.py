@@ -168,8 +168,7 @@ def test_each_scope_has_its_markers_its_rule_and_its_writer(
     event: DdlEvent, spans: int, blocking: bool, members: set[tuple[int, int]], writer: int
 ) -> None:
     held = Blocking(Queues(), spans)
-    block = held.arrive(Ddl(Key(10, 0), 7, event), 1, 0.0)
-    assert block is not None
+    (block,) = held.arrive([Ddl(Key(10, 0), 7, event)], 1, 0.0)
     ds = held.queues.dispatchers
     ids = zip(ds.table_id[block.members].tolist(), ds.span[block.members].tolist(), strict=True)
     assert (set(ids), block.blocking) == (members, blocking)

@@ -15,6 +15,7 @@ are looked at of which something has landed, or whose turn has come. Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -93,22 +94,26 @@ class Blocking:
         """The dispatchers that a DDL will touch, as far as they are known now."""
         return self._members.known(ddl.event, ddl.receiver) if is_replicated(ddl.event.type) else _NOBODY
 
-    def arrive(self, ddl: Ddl, batch: int, now: float) -> Block | None:
-        """A DDL has come and freezes its dispatchers from now on; None if it is not for the sink or came before."""
-        key, receiver, event, targets = ddl
-        if self.knows(key):
-            return None
-        if not is_replicated(event.type):
-            self.skipped += 1
-            self._done.add(key)
-            return None
-        wide = wide_scope(event)
-        members = self._members.of(event, receiver)
+    def arrive(self, ddls: Sequence[Ddl], batch: int, now: float) -> list[Block]:
+        """DDLs have come and freeze their dispatchers from now on; without those not for the sink or that came before.
+
+        They are in order.
+        """
+        new = [ddl for ddl in ddls if not self.knows(ddl.key)]
+        skipped = [ddl.key for ddl in new if not is_replicated(ddl.event.type)]
+        self.skipped += len(skipped)
+        self._done.update(skipped)
+        kept = [ddl for ddl in new if is_replicated(ddl.event.type)]
+        members = self._members.of([(ddl.event, ddl.receiver) for ddl in kept])
+        writers = self._members.first_numbers([ddl.receiver for ddl in kept])
+        return [self._block(*each, batch, now) for each in zip(kept, members, writers, strict=True)]
+
+    def _block(self, ddl: Ddl, members: Numbers, writer: int, batch: int, now: float) -> Block:
+        key, _, event, targets = ddl
         blocking = len(members) > 0 and self._members.must_meet(event)
-        writer = int(self._members.numbers((receiver,))[0])
-        block = Block(key, event, batch, writer, members, wide, blocking, now, targets)
+        block = Block(key, event, batch, writer, members, wide_scope(event), blocking, now, targets)
         self.markers.add(block)
-        if block.blocking:
+        if blocking:
             self.maintainer.announce(key, event, frozenset(members.tolist()))
         return block
 
@@ -163,9 +168,9 @@ class Blocking:
 
     def _report(self, block: Block, drained: Numbers, left: Numbers) -> list[Write]:
         """Dispatchers that have drained report to the maintainer; for a wide DDL the trigger does, when all have."""
-        reporting = drained[np.isin(drained, block.members)]
+        reporting = drained
         if block.wide is not None:
-            reporting = block.members if not len(left) else reporting[:0]
+            reporting = block.members if not len(left) else drained[:0]
         actions = self.maintainer.report(block.key, reporting.tolist())
         return [action for action in actions if isinstance(action, Write)]
 

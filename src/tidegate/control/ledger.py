@@ -124,7 +124,7 @@ class Ledger:
         kept = fresh.keep(fresh.length > 0)
         self.queues.note_databases(kept.dispatcher[kept.starts], kept.databases())
         new = admit_ddls(ddls, self.blocking, self.queues, self.progress)
-        blocks = [block for ddl in new if (block := self.blocking.arrive(ddl, batch, now)) is not None]
+        blocks = self.blocking.arrive(new, batch, now)
         refuse_divided(kept, self.blocking.markers)
         rename(kept, self.queues)
         stored = self.accounts.store(batch, kept, now)

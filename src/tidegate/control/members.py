@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.control.columns import Numbers
 from tidegate.control.queues import Queues
-from tidegate.format.ddl.events import ALL, NORMAL, TRIGGER, DdlEvent, Scope, should_block
+from tidegate.format.ddl.events import ALL, NORMAL, TRIGGER, AddedTable, DdlEvent, Scope, should_block
 
 _NO_PARTITIONS: Mapping[int, int] = {}
 
@@ -37,20 +38,29 @@ class Members:
     queues: Queues
     spans: int
 
-    def of(self, event: DdlEvent, receiver: int) -> Numbers:
-        """The dispatchers that get a marker: of the tables that the DDL blocks, begins or ends by name.
+    def of(self, events: Sequence[tuple[DdlEvent, int]]) -> list[Numbers]:
+        """For each DDL and its receiver the dispatchers that get a marker: those it blocks, begins or ends by name.
 
         A DDL without a scope has the one that received it, for somebody must write. A DDL of a database or of all has
-        the table trigger; the many others are compared, never listed.
+        the table trigger; the many others are compared, never listed. All are numbered in one step: there may be
+        thousands of DDLs, each with a table that is new.
         """
-        ids = named_tables(event, receiver)
-        if wide_scope(event) is not None:
-            ids[TRIGGER] = None
-        numbers = self.numbers(ids, {part: table.table_id for table in event.tables for part in table.partitions})
-        added = self.numbers(table.table_id for table in event.added)
-        databases = np.array([table.schema_id for table in event.added], np.int64)
-        self.queues.dispatchers.schema_id[added] = np.repeat(databases, self.spans)
-        return numbers
+        named = [named_tables(event, receiver) for event, receiver in events]
+        for ids, (event, _) in zip(named, events, strict=True):
+            if wide_scope(event) is not None:
+                ids[TRIGGER] = None
+        tables = (table for event, _ in events for table in event.tables)
+        flat = self.numbers(
+            chain.from_iterable(named), {p: table.table_id for table in tables for p in table.partitions}
+        )
+        self._note_begun([table for event, _ in events for table in event.added])
+        counts = [sum(self.spans if i != TRIGGER else 1 for i in ids) for ids in named]
+        return np.split(flat, np.cumsum(counts)[:-1]) if counts else []
+
+    def _note_begun(self, added: Sequence[AddedTable]) -> None:
+        numbers = self.numbers(table.table_id for table in added)
+        databases = np.array([table.schema_id for table in added], np.int64)
+        self.queues.dispatchers.schema_id[numbers] = np.repeat(databases, self.spans)
 
     def known(self, event: DdlEvent, receiver: int) -> Numbers:
         """The dispatchers that the DDL touches, as far as they are known now; none is added."""
@@ -71,6 +81,11 @@ class Members:
         columns = zip(*((i, span, logical.get(i, i)) for i, span in ids), strict=True) if ids else ((), (), ())
         table_id, span, owner = (np.array(column, np.int64) for column in columns)
         return self.queues.number(table_id, span, owner)
+
+    def first_numbers(self, table_ids: Sequence[int]) -> list[int]:
+        """Of each of these tables the dispatcher of its first span."""
+        ids = np.array(table_ids, np.int64)
+        return [int(number) for number in self.queues.number(ids, np.zeros_like(ids), ids)]
 
     def must_meet(self, event: DdlEvent) -> bool:
         """Whether dispatchers meet in the barrier. A DDL of one dispatcher need not, if that one is the whole table."""

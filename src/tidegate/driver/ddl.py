@@ -18,6 +18,7 @@ from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Ddl
 from tidegate.control.ledger import Ledger
 from tidegate.control.markers import Block
+from tidegate.control.order import Name
 from tidegate.control.schema_writes import SchemaWrites
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.life import Life, Work
@@ -42,8 +43,18 @@ def read_ddls(items: pa.Table, rules: Rules) -> tuple[list[Ddl], int]:
     for row in rows.to_pylist():
         event = ddl_rules.kept(DdlEvent.from_json(row["text"] or ""))
         if event is not None:
-            found.append(Ddl(Key(row["first_ts"], row["first_seq"]), row["table_id"] or 0, event))
+            key = Key(row["first_ts"], row["first_seq"])
+            found.append(Ddl(key, row["table_id"] or 0, event, _targets(event, rules)))
     return found, rows.num_rows - len(found)
+
+
+def _targets(event: DdlEvent, rules: Rules) -> tuple[Name, ...]:
+    """The names of the DDL's tables on the sink, before and after it, where routes may change them."""
+    if rules.routes_nothing:
+        return ()
+    names = [(table.schema, table.table) for table in event.tables]
+    names += [(table.old_schema, table.old_table) for table in event.tables if table.old_table]
+    return tuple(rules.routes.target(*name) for name in names)
 
 
 @dataclass

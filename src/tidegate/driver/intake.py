@@ -7,13 +7,14 @@ The query's callback calls `ingest_job`, `learn`, `accept` and `await_wake`, in 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.clock import Clock
 from tidegate.control.admission import divides
+from tidegate.control.blocking import Ddl
 from tidegate.control.ledger import Ledger
 from tidegate.driver.ddl import read_ddls
 from tidegate.driver.held import HeldTables
@@ -49,6 +50,8 @@ class Intake:
     wakes_when_durable: bool
     floor: Floor | None  # what is durable already and may come again after a restart
     ingesting: bool = False
+    _ddls: list[Ddl] = field(default_factory=list)  # of the batch that was learned from last, for `accept`
+    _filtered_ddls: int = 0
     _cuts: frozenset[int] = frozenset()  # commit-ts of the DDLs of the batch that is encoded now, if it must run again
 
     # -- encode --------------------------------------------------------------------------------------------------
@@ -67,7 +70,7 @@ class Intake:
             self._cuts = frozenset()
 
     def learn(self, items: pa.Table) -> bool:
-        """Take in the layouts of a batch; True if it must run again with what was learned.
+        """Take in the layouts and DDLs of a batch; True if it must run again with what was learned.
 
         That is so if rows met a layout that was unknown, or if a DDL of the batch stands inside a chunk.
         """
@@ -86,9 +89,9 @@ class Intake:
                 f"rows use layout {never[0]} but no layout row defines it; "
                 "a source sends a layout row in the same or an earlier micro-batch than its first use"
             )
-        ddls, _ = read_ddls(items, self.options.rules)
-        self._cuts = frozenset(ddl.key.ts for ddl in ddls)
-        return bool(unknown) or divides(ddls, items.filter(pc.equal(kinds, ROWS)))
+        self._ddls, self._filtered_ddls = read_ddls(items, self.options.rules)
+        self._cuts = frozenset(ddl.key.ts for ddl in self._ddls)
+        return bool(unknown) or divides(self._ddls, items.filter(pc.equal(kinds, ROWS)))
 
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""
@@ -101,7 +104,7 @@ class Intake:
         rows = items.filter(pc.equal(items["kind"], ROWS))
         resolved_ts = pc.max(items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]).as_py() or 0
         self.refusals.shared_targets(rows)
-        ddls, filtered_ddls = read_ddls(items, self.options.rules)
+        ddls, self._ddls = self._ddls, []
         repeated, filtered, newest_ts = _rows_of(items, STALE), _rows_of(items, FILTERED), _newest_ts(items)
         now = self.clock.steady()
         with self.life.lock:
@@ -110,7 +113,7 @@ class Intake:
             skipped = self.ledger.blocking.skipped
             accepted = self.ledger.accept(batch, rows, now, end, resolved_ts, ddls)
             skipped = self.ledger.blocking.skipped - skipped
-            left_out = LeftOut(repeated, filtered, filtered_ddls, skipped)
+            left_out = LeftOut(repeated, filtered, self._filtered_ddls, skipped)
             read = Read(newest_ts, repeated + len(ddls))
             self.observer.accepted(accepted, left_out, read, resolved_ts, now)
             if self.floor is not None and resolved_ts >= self.floor.last_ts:
