@@ -29,7 +29,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pyarrow as pa
 
-from tidegate.bench import ddl_trigger
+from tidegate.bench.ddl_trigger import measured, migration, often, trigger_figures
 from tidegate.bench.harness.feed import Ended, Feed, say, session
 from tidegate.bench.harness.figures import Figures, percentile
 from tidegate.bench.harness.parameters import byte_rate, byte_size, count, duration, number, one_of
@@ -126,14 +126,14 @@ def run(data_dir: Path, wanted: Parameters) -> Figures:
 
 def _run_trigger(data_dir: Path, wanted: Parameters) -> Figures:
     options = {"file-size": wanted.file_size, "flush-interval": wanted.flush_interval}
-    often = ddl_trigger.often(wanted.tables, wanted.trigger_rate, wanted.seconds, wanted.trigger)
-    migration = ddl_trigger.migration(wanted.migrated, wanted.trigger_rate, wanted.seconds)
+    one_by_one = often(wanted.tables, wanted.trigger_rate, wanted.seconds, wanted.trigger)
+    in_one_go = migration(wanted.migrated, wanted.trigger_rate, wanted.seconds)
     with session():
         say("warming up")
         _feed(data_dir, wanted, "warm-up", with_ddl=False).run(4.0)
-        fast = ddl_trigger.measured(data_dir, "trigger", often, options)
-        all_tables = ddl_trigger.measured(data_dir, "migration", migration, options)
-    return ddl_trigger.figures(fast, all_tables)
+        fast = measured(data_dir, "trigger", one_by_one, options)
+        all_tables = measured(data_dir, "migration", in_one_go, options)
+    return trigger_figures(fast, all_tables)
 
 
 def _run_alters(data_dir: Path, wanted: Parameters) -> Figures:

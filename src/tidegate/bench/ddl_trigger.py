@@ -86,7 +86,7 @@ def measured(data_dir: Path, name: str, load: Load, options: dict[str, str]) -> 
     return watch
 
 
-def figures(fast: Watch, all_tables: Watch) -> Figures:
+def trigger_figures(fast: Watch, all_tables: Watch) -> Figures:
     return {
         "ddls": fast.over,
         "ddl_per_s": fast.over / fast.seconds,
