@@ -50,7 +50,7 @@ def read_ddls(items: pa.Table, rules: Rules) -> tuple[list[Ddl], int]:
 
 def _targets(event: DdlEvent, rules: Rules) -> tuple[Name, ...]:
     """The names of the DDL's tables on the sink, before and after it, where routes may change them."""
-    if rules.routes_nothing:
+    if rules.routes_nothing or event.not_sync:
         return ()
     names = [(table.schema, table.table) for table in event.tables]
     names += [(table.old_schema, table.old_table) for table in event.tables if table.old_table]
