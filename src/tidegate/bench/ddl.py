@@ -61,6 +61,7 @@ class Parameters:
     trigger: str = duration("4ms", "with --kinds trigger: how often a DDL comes")
     trigger_rate: str = byte_rate("4MiB", "with --kinds trigger: bytes per second of all tables together")
     migrated: int = count(10_000, "with --kinds trigger: tables that are changed at once")
+    migrated_interval: str = duration("10s", "with --kinds trigger: flush-interval while they are changed")
     known: int = count(1_000_000, "tables that the ledger knows when one DDL over all is timed")
     active: int = count(1_000, "of these, tables with changes that have to land first")
 
@@ -126,20 +127,19 @@ def run(data_dir: Path, wanted: Parameters) -> Figures:
 
 def _run_trigger(data_dir: Path, wanted: Parameters) -> Figures:
     options = {"file-size": wanted.file_size, "flush-interval": wanted.flush_interval}
+    slower = options | {"flush-interval": wanted.migrated_interval}
     one_by_one = often(wanted.tables, wanted.trigger_rate, wanted.seconds, wanted.trigger)
     in_one_go = migration(wanted.migrated, wanted.trigger_rate, wanted.seconds)
     with session():
-        say("warming up")
-        _feed(data_dir, wanted, "warm-up", with_ddl=False).run(4.0)
+        _warm_up(data_dir, wanted)
         fast = measured(data_dir, "trigger", one_by_one, options)
-        all_tables = measured(data_dir, "migration", in_one_go, options)
+        all_tables = measured(data_dir, "migration", in_one_go, slower)
     return trigger_figures(fast, all_tables)
 
 
 def _run_alters(data_dir: Path, wanted: Parameters) -> Figures:
     with session():
-        say("warming up")
-        _feed(data_dir, wanted, "warm-up", with_ddl=False).run(4.0)
+        _warm_up(data_dir, wanted)
         plain, plain_watch = _measured(data_dir, wanted, with_ddl=False)
         mixed, mixed_watch = _measured(data_dir, wanted, with_ddl=True)
     say(f"one DDL over {wanted.known} known tables")
@@ -155,6 +155,13 @@ def _run_alters(data_dir: Path, wanted: Parameters) -> Figures:
         "no_ddl_longest_pause_ms": 1000 * plain_watch.longest_pause_s(),
         "all_ddl_ms_1m": 1000 * one_wide_ddl(wanted.known, wanted.active),
     }
+
+
+def _warm_up(data_dir: Path, wanted: Parameters) -> None:
+    say("warming up")
+    feed = _feed(data_dir, wanted, "warm-up", with_ddl=False)
+    feed.run(4.0)
+    feed.remove()
 
 
 def _measured(data_dir: Path, wanted: Parameters, with_ddl: bool) -> tuple[Ended, Watch]:
