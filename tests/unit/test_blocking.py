@@ -518,6 +518,18 @@ def test_ddls_that_touch_each_other_keep_their_order(first: DdlEvent, second: Dd
     assert [write.key.ts for write in feed.due()] == [6]
 
 
+def test_a_table_that_becomes_a_partition_in_the_same_batch_begins_as_a_table() -> None:
+    feed = Feed()
+    parted = table(50, name="parted", partitions=(51, 52))
+    exchanged = ddl_scope.exchange_partition(
+        parted, replace(parted, partitions=(7, 52)), table(7, name="a"), "ALTER TABLE `parted` EXCHANGE PARTITION `p`"
+    )
+    feed.come(ddls=[(5, made(7, "a")), (6, must(exchanged))], resolved=9)
+    queues = feed.ledger.queues
+    numbers = queues.find(np.array([7, 51]), np.zeros(2, np.int64))
+    assert queues.dispatchers.logical_id[numbers].tolist() == [7, 51]
+
+
 def test_tables_that_share_a_name_on_the_sink_keep_their_order() -> None:
     feed = Feed()
     routed = [Ddl(Key(ts, 0), 0, made(ts, f"a{ts}"), (("lake", "a"),)) for ts in (5, 6)]

@@ -164,6 +164,8 @@ def divides(ddls: Sequence[Ddl], items: pa.Table) -> bool:
     Then the batch is encoded again, cut at the DDLs. A wide DDL is taken to touch every table: which ones it does is
     known for sure only when it drains, and one run too many does no harm.
     """
+    if not ddls:  # by far the most batches
+        return False
     table_id, first_ts, last_ts = (_ints(items, name) for name in ("table_id", "first_ts", "last_ts"))
     wide = [ddl.key for ddl in ddls if wide_scope(ddl.event) is not None]
     if stands_between(sorted(wide), first_ts, last_ts).any():

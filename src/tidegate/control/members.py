@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,6 @@ from numpy.typing import NDArray
 from tidegate.control.columns import Numbers
 from tidegate.control.queues import Queues
 from tidegate.format.ddl.events import ALL, NORMAL, TRIGGER, AddedTable, DdlEvent, Scope, should_block
-
-_NO_PARTITIONS: Mapping[int, int] = {}
 
 
 def named_tables(event: DdlEvent, receiver: int) -> dict[int, None]:
@@ -49,12 +46,11 @@ class Members:
         for ids, (event, _) in zip(named, events, strict=True):
             if wide_scope(event) is not None:
                 ids[TRIGGER] = None
-        tables = (table for event, _ in events for table in event.tables)
-        flat = self.numbers(
-            chain.from_iterable(named), {p: table.table_id for table in tables for p in table.partitions}
-        )
+        owned = [{part: table.table_id for table in event.tables for part in table.partitions} for event, _ in events]
+        pairs = [(i, parts.get(i, i)) for ids, parts in zip(named, owned, strict=True) for i in ids]
+        flat = self._number(pairs)
         self._note_begun([table for event, _ in events for table in event.added])
-        counts = [sum(self.spans if i != TRIGGER else 1 for i in ids) for ids in named]
+        counts = [sum(self._spans_of(i) for i in ids) for ids in named]
         return np.split(flat, np.cumsum(counts)[:-1]) if counts else []
 
     def _note_begun(self, added: Sequence[AddedTable]) -> None:
@@ -75,12 +71,18 @@ class Members:
     def _in_database(self, dispatcher: Numbers, schema_id: int) -> NDArray[np.bool_]:
         return np.asarray(self.queues.dispatchers.schema_id[dispatcher] == schema_id)
 
-    def numbers(self, table_ids: Iterable[int], logical: Mapping[int, int] = _NO_PARTITIONS) -> Numbers:
-        """All dispatchers of these tables, one per span; `logical` has the tables that partitions belong to."""
-        ids = [(i, span) for i in table_ids for span in range(self.spans if i != TRIGGER else 1)]
-        columns = zip(*((i, span, logical.get(i, i)) for i, span in ids), strict=True) if ids else ((), (), ())
-        table_id, span, owner = (np.array(column, np.int64) for column in columns)
-        return self.queues.number(table_id, span, owner)
+    def numbers(self, table_ids: Iterable[int]) -> Numbers:
+        """All dispatchers of these tables, one per span."""
+        return self._number([(i, i) for i in table_ids])
+
+    def _number(self, tables: Sequence[tuple[int, int]]) -> Numbers:
+        """All dispatchers of these, given as physical and logical ids. A new one keeps the first logical id."""
+        rows = [(i, span, logical) for i, logical in tables for span in range(self._spans_of(i))]
+        table_id, span, logical_id = np.array(rows, np.int64).reshape(-1, 3).T
+        return self.queues.number(table_id, span, logical_id)
+
+    def _spans_of(self, table_id: int) -> int:
+        return self.spans if table_id != TRIGGER else 1  # the trigger is never split
 
     def first_numbers(self, table_ids: Sequence[int]) -> list[int]:
         """Of each of these tables the dispatcher of its first span."""
@@ -89,5 +91,5 @@ class Members:
 
     def must_meet(self, event: DdlEvent) -> bool:
         """Whether dispatchers meet in the barrier. A DDL of one dispatcher need not, if that one is the whole table."""
-        complete = self.spans == 1 or event.blocked == Scope(NORMAL, (TRIGGER,))  # the trigger is never split
+        complete = self.spans == 1 or event.blocked == Scope(NORMAL, (TRIGGER,))
         return should_block(event, complete)
