@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import pyarrow as pa
+
 from tidegate.bench.harness.feed import Feed, say
 from tidegate.bench.harness.figures import Figures
 from tidegate.errors import TidegateError
+from tidegate.executor.jobs import LandOptions
+from tidegate.executor.rows import SchemaPlan
 from tidegate.sources.source import byte_count
 from tidegate.spark.handle import Handle
 
@@ -48,19 +52,30 @@ def migration(tables: int, rate: str, seconds: float) -> Load:
 
 @dataclass
 class Watch:
-    """When the first DDL came and when the last was over; looks every 20 ms."""
+    """When the first DDL came, and when the land job of the last one answered: a DDL is over with that.
+
+    Arrivals are looked for every 20 ms.
+    """
 
     came: float = 0.0
-    over: int = 0
     last_over: float = 0.0
+    over: int = 0
+    _spied: bool = False
 
     def look(self, handle: Handle) -> None:
-        changefeed, now = handle.changefeed, time.monotonic()
-        over = len(changefeed.totals.drains_s)
-        if not self.came and (over or changefeed.ledger.blocking.blocks):
-            self.came = now
-        if over > self.over:
-            self.over, self.last_over = over, now
+        changefeed = handle.changefeed
+        if not self._spied:
+            self._spied, run_schemas = True, changefeed.jobs.run_schemas
+
+            def spy(plans: list[SchemaPlan], options: LandOptions) -> pa.Table:
+                self.came = self.came or time.monotonic()
+                receipts = run_schemas(plans, options)
+                self.last_over = time.monotonic()
+                return receipts
+
+            changefeed.jobs.run_schemas = spy
+        if not self.came and changefeed.ledger.blocking.blocks:
+            self.came = time.monotonic()
 
     def enough(self) -> bool:
         return True
@@ -76,8 +91,9 @@ def measured(data_dir: Path, name: str, load: Load, options: dict[str, str]) -> 
     feed = Feed(load.source, home / f"ddl-{name}", home / "spool", options)
     say(f"{name}: {load.seconds:g} s of changes")
     ended = feed.run(watch=watch)
-    if watch.over != len(ended.drains_s) or not watch.over:
-        raise TidegateError(f"{watch.over} of {len(ended.drains_s)} DDLs were seen: give it more seconds")
+    watch.over = len(ended.drains_s)
+    if not watch.over:
+        raise TidegateError("no DDL came through in this run: give it more seconds")
     say(f"{name}: {watch.over} DDLs in {watch.seconds:.1f} s; checking what landed")
     report = feed.check()
     if report.bytes != ended.landed_bytes:
