@@ -41,8 +41,9 @@ class Load:
 
 
 def often(tables: int, rate: str, seconds: float, every: str) -> Load:
-    """A DDL of the table trigger every few milliseconds."""
-    return Load(tables, rate, seconds, "16KiB", f"every:{every},kinds={_KINDS}")
+    """A DDL of the table trigger every few milliseconds. DDLs come between steps, so a step takes about 100 ms."""
+    step_bytes = max(1, byte_count(rate) // (10 * tables))
+    return Load(tables, rate, seconds, f"{step_bytes}B", f"every:{every},kinds={_KINDS}")
 
 
 def migration(tables: int, rate: str, seconds: float) -> Load:
