@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.bench import BENCHMARKS, hot_table, neighbours, tables, throughput, wake
+from tidegate.bench import BENCHMARKS, ddl, hot_table, neighbours, tables, throughput, wake
 from tidegate.bench.harness.feed import Feed
 from tidegate.errors import VerifyError
 
@@ -71,6 +71,22 @@ def test_tables_land_on_a_server_with_a_latency_and_their_requests_are_counted_b
     assert float(figures["landing_over_arithmetic"]) > 0
     assert "ratio_to_bare" not in figures
     assert [path.name for path in tmp_path.iterdir()] == ["spool"]
+
+
+def test_the_ddl_benchmark_has_figures_of_its_own_for_the_table_trigger(spark: SparkSession, tmp_path: Path) -> None:
+    small = ddl.Parameters(
+        tables=20, seconds=2, rate="256KiB", kinds="trigger", trigger="20ms", trigger_rate="128KiB", migrated=50
+    )
+    figures = BENCHMARKS["ddl"].run(tmp_path, small)
+    assert int(figures["ddls"]) > 20
+    assert figures["migrated_tables"] == 50
+    assert float(figures["ddl_per_s"]) > 0
+    assert float(figures["ddl_all_tables_s"]) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["spool"]
+
+
+def test_the_ddl_benchmark_times_one_ddl_over_all_tables() -> None:
+    assert ddl.one_wide_ddl(known=1_000, active=10) > 0
 
 
 def test_a_benchmark_fails_when_its_output_is_altered(spark: SparkSession, tmp_path: Path) -> None:

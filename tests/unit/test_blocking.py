@@ -14,11 +14,10 @@ from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Blocking, Ddl
 from tidegate.control.ledger import Ledger
 from tidegate.control.limits import Limits
-from tidegate.control.markers import DRAINING, WAITING, WRITING, Block
+from tidegate.control.markers import DRAINING, WRITING, Block
 from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
-from tidegate.control.trigger import Trigger
-from tidegate.errors import BadEvents, BrokenInvariant
+from tidegate.errors import BadEvents
 from tidegate.executor.rows import ITEMS
 from tidegate.format.ddl import scope as ddl_scope
 from tidegate.format.ddl.events import ALL, ALTERS, DB, NORMAL, DdlEvent, Scope, TableAfter, should_block
@@ -169,8 +168,7 @@ def test_each_scope_has_its_markers_its_rule_and_its_writer(
     event: DdlEvent, spans: int, blocking: bool, members: set[tuple[int, int]], writer: int
 ) -> None:
     held = Blocking(Queues(), spans)
-    block = held.arrive(Ddl(Key(10, 0), 7, event), 1, 0.0)
-    assert block is not None
+    (block,) = held.arrive([Ddl(Key(10, 0), 7, event)], 1, 0.0)
     ds = held.queues.dispatchers
     ids = zip(ds.table_id[block.members].tolist(), ds.span[block.members].tolist(), strict=True)
     assert (set(ids), block.blocking) == (members, blocking)
@@ -318,10 +316,11 @@ def test_ddls_that_share_no_dispatcher_do_not_wait_for_each_other() -> None:
     assert [write.key.ts for write in feed.due()] == [6]
 
 
-def test_a_name_that_is_dropped_and_made_again_keeps_its_order_through_the_trigger() -> None:
+def test_a_name_that_is_dropped_and_made_again_keeps_its_order() -> None:
     feed = Feed()
     dropped = must(ddl_scope.drop_table(table(1)))
-    feed.come(row(1), row(9, 2), ddls=[(5, dropped), (8, create(2))], resolved=20)
+    again = must(ddl_scope.create_table(table(2, name="t1"), "CREATE TABLE `t1` (`a` INT)"))
+    feed.come(row(1), row(9, 2), ddls=[(5, dropped), (8, again)], resolved=20)
     assert feed.due() == []
     feed.land()
     assert feed.write(*feed.due()) == [5]
@@ -424,64 +423,161 @@ def test_two_ddls_under_one_key_are_refused() -> None:
         feed.come(ddls=[(5, alter(2))])
 
 
-# -- the table trigger -----------------------------------------------------------------------------------------------
+# -- who waits for whom ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("event", [charset(), view(), ddl_scope.drop_database(SHOP, "s10", "DROP DATABASE")])
-def test_a_wide_event_is_held_until_the_trigger_is_answered_and_drains_only_then(event: DdlEvent) -> None:
-    feed = Feed()
-    held = feed.ledger.blocking
-    held.trigger.submit()  # a create table of commit-ts 1 is written and not acknowledged
-    feed.come(row(2), ddls=[(5, event)], resolved=9)
-    assert feed.due() == []
-    assert (feed.block(5).stage, held.trigger.waiting, feed.block(5).left) == (WAITING, Key(5, 0), None)
-    held.trigger.acknowledge()
-    assert feed.due() == []
-    assert (feed.block(5).stage, held.trigger.waiting) == (DRAINING, None)
-    feed.land()
-    assert [write.dispatcher for write in feed.due()] == [held.trigger_number]
-    assert feed.block(5).stage == WRITING
+def drop(number: int, **changes: Any) -> DdlEvent:
+    return must(ddl_scope.drop_table(table(number, **changes)))
 
 
-def test_an_event_of_single_tables_never_waits_at_the_trigger() -> None:
-    feed = Feed()
-    feed.ledger.blocking.trigger.submit()
-    feed.come(ddls=[(5, must(ddl_scope.drop_table(table(1))))], resolved=9)
-    assert [write.key.ts for write in feed.due()] == [5]
+def truncate(number: int, new: int) -> DdlEvent:
+    return must(ddl_scope.truncate_table(table(number), table(new, name=f"t{number}"), "TRUNCATE TABLE `t`"))
 
 
-def test_one_event_waits_at_the_trigger_which_is_not_acknowledged_more_often_than_it_asks() -> None:
-    trigger = Trigger()
-    trigger.wait(Key(5, 0))
-    trigger.wait(Key(5, 0))
-    with pytest.raises(BrokenInvariant, match="waits already"):
-        trigger.wait(Key(6, 0))
-    with pytest.raises(BrokenInvariant, match="more often"):
-        trigger.acknowledge()
+def renamed(number: int, name: str, schema_id: int = SHOP, before: str = "") -> DdlEvent:
+    was = table(number, name=before or f"t{number}")
+    return must(ddl_scope.rename_table(was, replace(was, schema_id=schema_id, schema=f"s{schema_id}", name=name)))
+
+
+def made(number: int, name: str, schema_id: int = SHOP, like: int | None = None) -> DdlEvent:
+    like_table = table(like) if like is not None else None
+    return must(ddl_scope.create_table(table(number, schema_id, name=name), "CREATE TABLE `t` (`a` INT)", like_table))
+
+
+def made_database(schema_id: int, name: str) -> DdlEvent:
+    return ddl_scope.create_database(schema_id, name, f"CREATE DATABASE `{name}`")
+
+
+def dropped_database(schema_id: int) -> DdlEvent:
+    return ddl_scope.drop_database(schema_id, f"s{schema_id}", "DROP DATABASE")
 
 
 @pytest.mark.parametrize(
-    ("event", "asked"),
+    ("first", "second"),
     [
-        (create(7), 1),
-        (must(ddl_scope.drop_table(table(1))), 1),
-        (charset(), 1),
-        (view(), 1),
-        (alter(1), 0),
-        (ddl_scope.create_database(99, "other", "CREATE DATABASE `other`"), 0),
+        (made(7, "a"), made(8, "b")),
+        (made(7, "a"), drop(1)),
+        (drop(1), drop(2)),
+        (truncate(1, 7), truncate(2, 8)),
+        (truncate(1, 7), alter(2)),
+        (renamed(1, "a"), renamed(2, "b")),
+        (renamed(1, "a", CREW), made(8, "a")),
+        (made(7, "a"), made(8, "a", CREW)),
+        (made_database(30, "s30"), made(7, "a")),
+        (made_database(30, "s30"), dropped_database(SHOP)),
+        (dropped_database(SHOP), dropped_database(CREW)),
+        (charset(SHOP), made(7, "a", CREW)),
+        (charset(SHOP), alter(3, CREW)),
+        (made(7, "a", CREW), charset(SHOP)),
     ],
 )
-def test_the_trigger_is_owed_an_answer_from_the_report_until_the_event_is_over(event: DdlEvent, asked: int) -> None:
+def test_ddls_that_do_not_touch_each_other_are_written_together(first: DdlEvent, second: DdlEvent) -> None:
     feed = Feed()
-    trigger = feed.ledger.blocking.trigger
-    feed.come(row(1), ddls=[(5, event)], resolved=9)
-    assert trigger.pending_acks == 0, "nothing is asked before the drain"
-    feed.now = 100.0
+    feed.come(row(1), row(2, 2), row(3, 3, CREW), ddls=[(5, first), (6, second)], resolved=9)
     feed.land()
-    writes = feed.due()
-    assert trigger.pending_acks == asked
-    feed.write(*writes)
-    assert trigger.pending_acks == 0
+    assert [write.key.ts for write in feed.due()] == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (drop(1), made(7, "t1")),
+        (drop(1), made(7, "T1")),
+        (made(7, "a"), drop(7, name="a")),
+        (made(7, "a"), truncate(7, 8)),
+        (truncate(1, 7), truncate(7, 8)),
+        (renamed(1, "a"), made(7, "t1")),
+        (renamed(1, "a"), renamed(2, "t1")),
+        (drop(1), renamed(2, "t1")),
+        (renamed(1, "a"), alter(1)),
+        (alter(1), made(7, "a", CREW, like=1)),
+        (made_database(30, "s30"), made(7, "a", 30)),
+        (made_database(30, "s30"), made_database(31, "s30")),
+        (dropped_database(SHOP), made_database(31, "s10")),
+        (dropped_database(SHOP), made(7, "a")),
+        (made(7, "a"), dropped_database(SHOP)),
+        (renamed(1, "a", CREW), dropped_database(SHOP)),
+        (renamed(1, "a", CREW), dropped_database(CREW)),
+        (dropped_database(CREW), renamed(1, "a", CREW)),
+        (made(7, "a"), view()),
+        (view(), made(7, "a", CREW)),
+        (view(), view()),
+        (dropped_database(SHOP), view()),
+    ],
+)
+def test_ddls_that_touch_each_other_keep_their_order(first: DdlEvent, second: DdlEvent) -> None:
+    feed = Feed()
+    feed.come(row(1), row(2, 2), ddls=[(5, first), (6, second)], resolved=9)
+    feed.land()
+    (write,) = feed.due()
+    assert write.key.ts == 5
+    assert feed.block(6).waits_for == {Key(5, 0)}
+    assert feed.land() == []
+    assert feed.due() == [], "not before the first is over, however long it takes"
+    assert feed.write(write) == [5]
+    assert [write.key.ts for write in feed.due()] == [6]
+
+
+def test_a_table_that_becomes_a_partition_in_the_same_batch_begins_as_a_table() -> None:
+    feed = Feed()
+    parted = table(50, name="parted", partitions=(51, 52))
+    exchanged = ddl_scope.exchange_partition(
+        parted, replace(parted, partitions=(7, 52)), table(7, name="a"), "ALTER TABLE `parted` EXCHANGE PARTITION `p`"
+    )
+    feed.come(ddls=[(5, made(7, "a")), (6, must(exchanged))], resolved=9)
+    queues = feed.ledger.queues
+    numbers = queues.find(np.array([7, 51]), np.zeros(2, np.int64))
+    assert queues.dispatchers.logical_id[numbers].tolist() == [7, 51]
+
+
+def test_tables_that_share_a_name_on_the_sink_keep_their_order() -> None:
+    feed = Feed()
+    routed = [Ddl(Key(ts, 0), 0, made(ts, f"a{ts}"), (("lake", "a"),)) for ts in (5, 6)]
+    feed.ledger.accept(1, ITEMS.empty_table(), 0.0, "end", 9, routed)
+    assert [write.key.ts for write in feed.due()] == [5]
+
+
+def test_a_table_is_in_the_database_that_an_unfinished_ddl_moves_it_to() -> None:
+    """The copy names neither the database nor the table there, only its id."""
+    feed = Feed()
+    ddls = [(5, renamed(1, "a", CREW)), (6, made(7, "b", 30, like=1)), (7, charset(CREW))]
+    feed.come(row(1), ddls=ddls, resolved=9)
+    feed.land()
+    order = []
+    for _ in ddls:
+        (write,) = feed.due()
+        order += feed.write(write)
+    assert order == [5, 6, 7]
+
+
+def test_a_ddl_that_cannot_be_written_holds_up_only_those_that_touch_it() -> None:
+    feed = Feed()
+    feed.come(ddls=[(5, made(7, "a")), (6, drop(7, name="a")), (7, made(8, "b")), (8, drop(8, name="b"))], resolved=9)
+    fails, goes = feed.due()
+    assert (fails.key.ts, feed.write(goes)) == (5, [7])
+    assert feed.write(*feed.due()) == [8]
+    assert feed.due() == []
+    assert feed.ledger.checkpoint() == 4
+    assert feed.write(fails) == [5]
+    assert feed.write(*feed.due()) == [6]
+    assert feed.ledger.checkpoint() == 9
+
+
+# -- the table trigger -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", [charset(), view(), dropped_database(SHOP)])
+def test_a_wide_event_is_held_until_tables_that_begin_before_it_have_begun_and_drains_only_then(
+    event: DdlEvent,
+) -> None:
+    feed = Feed()
+    feed.come(row(2), ddls=[(1, create(7)), (5, event)], resolved=9)
+    (begins,) = feed.due()
+    feed.land()
+    assert (feed.block(5).stage, feed.block(5).waits_for, feed.block(5).left) == (DRAINING, {Key(1, 0)}, None)
+    feed.write(begins)
+    assert [write.dispatcher for write in feed.due()] == [feed.ledger.blocking.trigger_number]
+    assert feed.block(5).stage == WRITING
 
 
 @pytest.mark.parametrize("wide", [charset(), view()])
@@ -589,12 +685,27 @@ def test_a_ddl_over_a_million_tables_costs_by_the_thousand_that_hold_something()
 
 
 def test_thousands_of_ddls_at_once_cost_each_its_own() -> None:
-    """Of single tables, and of the trigger, which takes them one after the other."""
+    """Of single tables and of the trigger: each is looked at when its turn comes, and again when something lands."""
     feed = Feed()
     feed.come(ddls=[(2 * n, alter(n)) for n in range(1, 2_000)], resolved=3)
-    feed.come(ddls=[(10_000 + n, create(5_000 + n)) for n in range(300)], resolved=20_000)
-    order = []
-    while writes := feed.due():
-        order += feed.write(*writes)
-    assert order == [*range(2, 4_000, 2), *range(10_000, 10_300)]
+    feed.come(ddls=[(10_000 + n, create(5_000 + n)) for n in range(2_000)], resolved=20_000)
+    drains = feed.ledger.blocking.drains
+    writes = feed.due()
+    assert [write.key.ts for write in writes] == [*range(2, 4_000, 2), *range(10_000, 12_000)]
+    assert len(feed.write(*writes)) == len(writes) == drains.looks
+    assert feed.due() == []
     assert feed.ledger.blocking.markers._by_dispatcher == {}
+    assert feed.ledger.blocking.waits_for_nothing
+
+
+def test_a_landing_makes_only_those_ddls_be_looked_at_that_wait_for_it() -> None:
+    feed = Feed(limits=replace(LIMITS, round_tables=1))
+    feed.come(*(row(n, n) for n in range(1, 101)), ddls=[(200 + n, alter(n)) for n in range(1, 101)], resolved=999)
+    drains = feed.ledger.blocking.drains
+    assert feed.due() == []
+    assert drains.looks == 100
+    while (round_ := feed.plan()) is not None:
+        (ts,) = feed.ts_of(round_)
+        feed.answer(round_)
+        assert [write.key.ts for write in feed.due()] == [200 + ts]
+    assert drains.looks == 200

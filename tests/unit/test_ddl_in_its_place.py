@@ -226,7 +226,7 @@ def test_only_a_batch_with_a_chunk_around_a_ddl_runs_again(opened: Open) -> None
 def test_a_chunk_around_a_marker_never_gets_into_a_queue() -> None:
     ledger = Ledger(Limits())
     event = DdlEvent.from_json(database(5)["ddl"])
-    ledger.blocking.arrive(Ddl(Key(START_TS + 5, 0), 0, event), 0, 0.0)
+    ledger.blocking.arrive([Ddl(Key(START_TS + 5, 0), 0, event)], 0, 0.0)
     row = {
         "kind": "rows", "table_id": 1, "span": 0, "logical_table_id": 1, "schema_id": SHOP, "schema_name": "shop",
         "table_name": "t1", "version": 1, "layout": 7, "first_ts": START_TS + 1, "first_seq": 1,

@@ -39,11 +39,11 @@ def test_closing_shortens_long_pauses_and_leaves_short_ones() -> None:
     assert line.take_due(1.0) == ["late"]
 
 
-def test_schema_files_are_written_in_commit_ts_order_a_hundred_ddls_at_a_time() -> None:
+def test_schema_files_are_written_in_commit_ts_order_a_thousand_ddls_at_a_time() -> None:
     writes = SchemaWrites()
-    writes.add([write(ts) for ts in range(250, 0, -1)], 0.0)
+    writes.add([write(ts) for ts in range(2500, 0, -1)], 0.0)
     taken = [[one.key.ts for one in writes.take_due(0.0)] for _ in range(4)]
-    assert taken == [list(range(1, 101)), list(range(101, 201)), list(range(201, 251)), []]
+    assert taken == [list(range(1, 1001)), list(range(1001, 2001)), list(range(2001, 2501)), []]
 
 
 def test_a_ddl_that_fails_pauses_longer_each_time_and_others_do_not_wait_for_it() -> None:

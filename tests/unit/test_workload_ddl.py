@@ -132,6 +132,7 @@ schedules = st.one_of(
     st.builds("every:{}ms".format, st.sampled_from([300, 1000, 1700])),
     st.builds("every:{}ms,kinds={}".format, st.sampled_from([90, 250, 1000, 2500, 7000]), kinds),
     st.builds("every:1s,kinds={};every:3s,kinds={}".format, kinds, kinds),
+    st.builds("every:{}ms,count={},kinds={}".format, st.sampled_from([400, 3000]), st.sampled_from([2, 9]), kinds),
 )
 uris = st.builds(
     "workload://sysbench?tables={}&rows={}&txn-rows={}&batch={}&mix={}&skew={}&events={}&prepare={}&seed={}&ddl={}".format,
@@ -266,6 +267,7 @@ def test_ddls_fall_on_the_first_boundary_not_before_their_time_and_in_front_of_i
         for schedule in workload.ddl
         for number in range(1, steps * 1000 // schedule.every_ms + 1)
         if -(-number * schedule.every_ms // 1000) < steps
+        for _ in range(schedule.count)
     )
     firsts = [row for row in everything.ddls if not is_recreation(row)]
     assert [(row["commit_ts"] - tso(EPOCH_MS)) // tso(1000) for row in firsts] == [-(-at // 1000) for at in times]
@@ -549,6 +551,26 @@ def test_schedules_are_read_as_written() -> None:
         Schedule(10_000, ("alter-database",)),
         Schedule(90_000, DEFAULT_KINDS),
     )
+    assert parse_workload("ddl=every:5s,count=10000,kinds=rename").ddl == (Schedule(5_000, ("rename",), 10_000),)
+    assert parse_workload("ddl=every:5s,count=7").ddl == (Schedule(5_000, DEFAULT_KINDS, 7),)
+
+
+def test_with_a_count_so_many_ddls_come_at_once_each_of_another_table() -> None:
+    uri = (
+        "workload://sysbench?tables=300&rows=40&batch=1KiB&txn-rows=1&events=2000&ddl=every:1s,count=300,kinds=truncate"
+    )
+    found = whole(uri).ddls
+    assert len(found) == 300
+    assert [row["commit_ts"] for row in found] == list(range(found[0]["commit_ts"], found[0]["commit_ts"] + 300))
+    assert {row["table_id"] for row in found} == set(range(101, 401))
+
+
+@pytest.mark.parametrize(("every", "count"), [("1ms", 1_000), ("100ms", 100_000)])
+def test_a_window_has_room_for_very_many_ddls_and_its_rows(every: str, count: int) -> None:
+    schedule = f"every:{every},count={count},kinds=add-index"
+    workload = parse_workload(f"tables=2&rows=1000000&txn-rows=1&rate=100MiB&ddl={';'.join([schedule] * 16)}")
+    steps = WorkloadSource(workload)._steps
+    assert steps.room + (int(steps.step_rows.max()) << 1) <= tso(steps.step_ms)
 
 
 @pytest.mark.parametrize(
@@ -561,6 +583,10 @@ def test_schedules_are_read_as_written() -> None:
         ("every:5", "'5' must be a time from 1ms to 366 days, such as 100ms, 5s, 2m or 1h"),
         ("every:0s", "'0s' must be a time"),
         ("every:400h;every:9000h", "'9000h' must be a time"),
+        ("every:5s,count=0", "count='0' must be a number from 1 to 100000"),
+        ("every:5s,count=many,kinds=rename", "count='many' must be a number"),
+        ("every:2ms,count=2001", "at most 1000 for each ms"),
+        ("every:5s,kinds=rename,count=3", "(at 'every:5s,kinds=rename,count=3')"),
         ("every:5s,kinds=", "'' is none of add-column, drop-column"),
         ("every:5s,kinds=rename|trunc", "'trunc' is none of add-column, drop-column, modify-column"),
         (";".join(["every:5s"] * 17), "is not at most 16 schedules joined by ';'"),

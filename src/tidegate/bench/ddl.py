@@ -9,6 +9,12 @@ landing. What landed is compared with a replay after each run, DDL included.
     other_tables_stalled_ms        longest pause between two landings of a table while no DDL touched it, less the same
                                    without DDL
     all_ddl_ms_1m                  the driver's time for one DDL over 1,000,000 known tables, 1,000 of which are active
+
+With `--kinds trigger` the DDLs are those that the table trigger takes part in (truncate, rename, drop, create), every
+few milliseconds, and after them a migration changes all of many tables at once while their rows go on:
+
+    ddl_per_s                      DDLs that are over, by the time from the first arrival until the last is over
+    ddl_all_tables_s               from the arrival of one ALTER TABLE of each table until all are over
 """
 
 from __future__ import annotations
@@ -23,9 +29,10 @@ from urllib.parse import urlencode
 import numpy as np
 import pyarrow as pa
 
+from tidegate.bench.ddl_trigger import measured, migration, often, trigger_figures
 from tidegate.bench.harness.feed import Ended, Feed, say, session
 from tidegate.bench.harness.figures import Figures, percentile
-from tidegate.bench.harness.parameters import byte_rate, byte_size, count, duration, number
+from tidegate.bench.harness.parameters import byte_rate, byte_size, count, duration, number, one_of
 from tidegate.control.barrier import Key
 from tidegate.control.blocking import Ddl
 from tidegate.control.ledger import Ledger
@@ -50,6 +57,11 @@ class Parameters:
     database: str = duration("10s", "how often a DDL of the whole database comes")
     flush_interval: str = duration("2s", "flush-interval of the changefeed")
     file_size: str = byte_size("4MiB", "file-size of the changefeed")
+    kinds: str = one_of("alters", "DDLs of single tables, or those of the table trigger", ("alters", "trigger"))
+    trigger: str = duration("4ms", "with --kinds trigger: how often a DDL comes")
+    trigger_rate: str = byte_rate("4MiB", "with --kinds trigger: bytes per second of all tables together")
+    migrated: int = count(10_000, "with --kinds trigger: tables that are changed at once")
+    migrated_interval: str = duration("10s", "with --kinds trigger: flush-interval while they are changed")
     known: int = count(1_000_000, "tables that the ledger knows when one DDL over all is timed")
     active: int = count(1_000, "of these, tables with changes that have to land first")
 
@@ -110,9 +122,24 @@ class Watch:
 
 
 def run(data_dir: Path, wanted: Parameters) -> Figures:
+    return _run_trigger(data_dir, wanted) if wanted.kinds == "trigger" else _run_alters(data_dir, wanted)
+
+
+def _run_trigger(data_dir: Path, wanted: Parameters) -> Figures:
+    options = {"file-size": wanted.file_size, "flush-interval": wanted.flush_interval}
+    slower = options | {"flush-interval": wanted.migrated_interval}
+    one_by_one = often(wanted.tables, wanted.trigger_rate, wanted.seconds, wanted.trigger)
+    in_one_go = migration(wanted.migrated, wanted.trigger_rate, wanted.seconds)
     with session():
-        say("warming up")
-        _feed(data_dir, wanted, "warm-up", with_ddl=False).run(4.0)
+        _warm_up(data_dir, wanted)
+        fast = measured(data_dir, "trigger", one_by_one, options)
+        all_tables = measured(data_dir, "migration", in_one_go, slower)
+    return trigger_figures(fast, all_tables)
+
+
+def _run_alters(data_dir: Path, wanted: Parameters) -> Figures:
+    with session():
+        _warm_up(data_dir, wanted)
         plain, plain_watch = _measured(data_dir, wanted, with_ddl=False)
         mixed, mixed_watch = _measured(data_dir, wanted, with_ddl=True)
     say(f"one DDL over {wanted.known} known tables")
@@ -128,6 +155,13 @@ def run(data_dir: Path, wanted: Parameters) -> Figures:
         "no_ddl_longest_pause_ms": 1000 * plain_watch.longest_pause_s(),
         "all_ddl_ms_1m": 1000 * one_wide_ddl(wanted.known, wanted.active),
     }
+
+
+def _warm_up(data_dir: Path, wanted: Parameters) -> None:
+    say("warming up")
+    feed = _feed(data_dir, wanted, "warm-up", with_ddl=False)
+    feed.run(4.0)
+    feed.remove()
 
 
 def _measured(data_dir: Path, wanted: Parameters, with_ddl: bool) -> tuple[Ended, Watch]:
@@ -185,6 +219,6 @@ def _items(count: int) -> pa.Table:
         "version": np.ones(count), "layout": np.ones(count), "first_ts": 10 + ids % 20, "first_seq": ids,
         "last_ts": 10 + ids % 20, "last_seq": ids, "rows": np.ones(count), "tier": np.zeros(count),
         "segment": ["s"] * count, "offset": 100 * (ids - 1), "length": np.full(count, 100), "checksum": np.zeros(count),
-        "text": [None] * count,
+        "text": [None] * count, "moved": np.zeros(count),
     }  # fmt: skip
     return pa.Table.from_pydict({name: pa.array(columns[name], ITEMS.field(name).type) for name in ITEMS.names})

@@ -8,6 +8,7 @@ items as columns, sorted once into the order in which they will be queued.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from tidegate.control.blocking import Blocking, Ddl
 from tidegate.control.checkpoint import Progress
 from tidegate.control.columns import Ints, Numbers, after_or_equal, group_starts
 from tidegate.control.dispatchers import Dispatchers
-from tidegate.control.markers import Markers
+from tidegate.control.markers import Markers, stands_between
 from tidegate.control.members import named_tables, wide_scope
 from tidegate.control.queues import Queues
 from tidegate.errors import BadEvents
@@ -163,14 +164,23 @@ def divides(ddls: Sequence[Ddl], items: pa.Table) -> bool:
     Then the batch is encoded again, cut at the DDLs. A wide DDL is taken to touch every table: which ones it does is
     known for sure only when it drains, and one run too many does no harm.
     """
+    if not ddls:  # by far the most batches
+        return False
     table_id, first_ts, last_ts = (_ints(items, name) for name in ("table_id", "first_ts", "last_ts"))
-    for key, receiver, event in ddls:
-        between = (first_ts < key.ts) & (key.ts <= last_ts)
-        if wide_scope(event) is None:
-            between &= np.isin(table_id, list(named_tables(event, receiver)))
-        if between.any():
-            return True
-    return False
+    wide = [ddl.key for ddl in ddls if wide_scope(ddl.event) is not None]
+    if stands_between(sorted(wide), first_ts, last_ts).any():
+        return True
+    named: dict[int, list[int]] = {}
+    for ddl in sorted(ddls, key=lambda ddl: ddl.key):
+        for number in named_tables(ddl.event, ddl.receiver):
+            named.setdefault(number, []).append(ddl.key.ts)
+    between = stands_between(sorted(ddl.key for ddl in ddls), first_ts, last_ts)
+    concerned = np.flatnonzero(between & np.isin(table_id, list(named)))
+    columns = (column[concerned].tolist() for column in (table_id, first_ts, last_ts))
+    return any(
+        bisect_right(named[number], last) > bisect_right(named[number], first)
+        for number, first, last in zip(*columns, strict=True)
+    )
 
 
 def admit_ddls(ddls: Sequence[Ddl], blocking: Blocking, queues: Queues, progress: Progress) -> list[Ddl]:

@@ -2,26 +2,26 @@
 
     report   every dispatcher that takes part says that it has drained, in any order
     write    when all have, one is chosen to write: the table trigger if it takes part, else the last that reported
-    written  the schema files exist: tables begin, end and move, in commit-ts order among the DDLs that do so
+    written  the schema files exist: tables begin, end and move
     pass     the others go on; when all have, the event is over
 
 Why a barrier: a schema file must not be written while one dispatcher still lands changes of before, and no dispatcher
 may land changes of after while it is not written. Why one writer: every schema file is written once. `Maintainer` takes
 facts and returns actions. Dispatchers and maintainer are on one driver, so nothing is lost on the way and nothing is
-sent again. But every fact may come twice or late, and then changes nothing. A dispatcher that has ended takes part in
-nothing any more, and an event that has lost all its dispatchers is over without being written.
+sent again. But every fact may come twice or late, and then changes nothing. Events that touch each other do not meet
+here at the same time (`order.py`), so none waits for another. A dispatcher that has ended takes part in nothing any
+more, and an event that has lost all its dispatchers is over without being written.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tidegate.format.ddl.events import DdlEvent, has_schedule_changes
 
-COLLECTING, WRITING, SCHEDULING, PASSING = "collecting", "writing", "scheduling", "passing"
+COLLECTING, WRITING, PASSING = "collecting", "writing", "passing"
 
 
 class Key(NamedTuple):
@@ -88,16 +88,12 @@ class Maintainer:
 
     trigger: int
     barriers: dict[Key, Barrier] = field(default_factory=dict)
-    scheduling: list[Key] = field(default_factory=list)  # events that will begin, end or move tables, in order
     finished: int = 0
-    _written: set[Key] = field(default_factory=set)  # events that are written and have not gone on
 
     def announce(self, key: Key, event: DdlEvent, expected: frozenset[int]) -> None:
-        """An event is on its way; a repeat changes nothing. Later events that change tables wait for it from now on."""
+        """An event is on its way; a repeat changes nothing."""
         if key not in self.barriers:
             self.barriers[key] = Barrier(key, event, expected)
-            if has_schedule_changes(event) or event.updated_schemas:
-                insort(self.scheduling, key)
 
     def report(self, key: Key, dispatchers: Iterable[int]) -> list[Action]:
         """These dispatchers, one after the other, have drained and wait."""
@@ -111,9 +107,8 @@ class Maintainer:
     def gone(self, dispatcher: int) -> list[Action]:
         """The dispatcher has ended. One that writes still finishes its write."""
         actions: list[Action] = []
-        for key in sorted(self.barriers):
-            barrier = self.barriers.get(key)  # the end of one event may have ended this one
-            if barrier is not None and dispatcher in barrier.expected and dispatcher != barrier.writer:
+        for _, barrier in sorted(self.barriers.items()):
+            if dispatcher in barrier.expected and dispatcher != barrier.writer:
                 left = replace(barrier, expected=barrier.expected - {dispatcher})
                 actions += self._collected(left) if left.stage == COLLECTING else self._advanced(left)
         return actions
@@ -123,9 +118,9 @@ class Maintainer:
         barrier = self.barriers.get(key)
         if barrier is None or barrier.stage != WRITING or dispatcher != barrier.writer:
             return []
-        self.barriers[key] = replace(barrier, stage=SCHEDULING, done=frozenset({dispatcher}))
-        self._written.add(key)
-        return self._schedule()
+        changes = has_schedule_changes(barrier.event) or barrier.event.updated_schemas
+        schedule: list[Action] = [Schedule(key, barrier.event)] if changes else []
+        return [*schedule, *self._pass(replace(barrier, stage=PASSING, done=frozenset({dispatcher})))]
 
     def passed(self, key: Key, dispatchers: frozenset[int]) -> list[Action]:
         """These dispatchers have gone on."""
@@ -147,25 +142,10 @@ class Maintainer:
         return [Write(barrier.key, writer)]
 
     def _abandoned(self, barrier: Barrier) -> list[Action]:
-        """Nobody is left to write the event; events that waited for it go on."""
+        """Nobody is left to write the event."""
         del self.barriers[barrier.key]
-        if barrier.key in self.scheduling:
-            self.scheduling.remove(barrier.key)
         self.finished += 1
-        return [Finished(barrier.key), *self._schedule()]
-
-    def _schedule(self) -> list[Action]:
-        """Let events that are written go on: at once, or if they change tables in commit-ts order."""
-        actions: list[Action] = []
-        for key in sorted(self._written):
-            if key in self.scheduling:
-                if self.scheduling[0] != key:
-                    continue
-                del self.scheduling[0]
-                actions.append(Schedule(key, self.barriers[key].event))
-            self._written.remove(key)
-            actions += self._pass(replace(self.barriers[key], stage=PASSING))
-        return actions
+        return [Finished(barrier.key)]
 
     def _pass(self, barrier: Barrier) -> list[Action]:
         """The dispatchers that did not write go on too."""

@@ -114,7 +114,7 @@ class Ledger:
         kept = fresh.keep(fresh.length > 0)
         self.queues.note_databases(kept.dispatcher[kept.starts], kept.databases())
         new = admit_ddls(ddls, self.blocking, self.queues, self.progress)
-        blocks = [block for ddl in new if (block := self.blocking.arrive(ddl, batch, now)) is not None]
+        blocks = self.blocking.arrive(new, batch, now)
         refuse_divided(kept, self.blocking.markers)
         rename(kept, self.queues)
         stored = self.accounts.store(batch, kept, now)
@@ -163,6 +163,7 @@ class Ledger:
         self.planner.answered(round_, landed)
         moved, dropped = redirect(self.planner, round_, elsewhere, now)
         failed = ~landed & ~dropped & ~moved
+        self.blocking.landed(round_.dispatcher)
         self.planner.landed(round_, landed, over=~np.isin(round_.lane, np.unique(round_.lane[failed | moved])))
         done, given_up = (self.accounts.release(round_.items_of(files), now) for files in (landed, dropped))
         if failed.any():

@@ -1,4 +1,4 @@
-"""Drain markers: where DDLs are in the queues, what they freeze, and the order among them.
+"""Drain markers: where DDLs are in the queues, and what they freeze.
 
 A DDL of commit-ts T has a drain marker at T in the queue of every dispatcher that it touches. Items before the marker
 land at once, items behind it are frozen. A marker is no item: it is a commit-ts, compared with the commit-ts of items,
@@ -9,7 +9,7 @@ with the dispatchers that have items, because a million markers would have to be
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,15 +22,12 @@ from tidegate.control.items import END
 from tidegate.control.queues import Queues
 from tidegate.format.ddl.events import ALL, DdlEvent, Scope
 
-WAITING, DRAINING, WRITING = "waiting", "draining", "writing"
+DRAINING, WRITING = "draining", "writing"
 
 
 @dataclass
 class Block:
-    """One DDL that is not over.
-
-    It waits at the table trigger (WAITING) if it is wide, drains (DRAINING), and is then written (WRITING).
-    """
+    """One DDL that is not over: it drains (DRAINING), and is then written (WRITING)."""
 
     key: Key
     event: DdlEvent
@@ -40,9 +37,10 @@ class Block:
     wide: Scope | None  # the database, or all, that its one marker is compared with
     blocking: bool  # its dispatchers meet in the barrier
     arrived: float
-    waits_for: set[Key] = field(default_factory=set)  # the DDLs directly before it when it was looked at last
+    targets: tuple[tuple[str, str], ...] = ()  # the names of its tables on the sink, where routes change them
+    waits_for: set[Key] = field(default_factory=set)  # the DDLs before it that touch it, see `order.py`
     stage: str = DRAINING
-    left: Numbers | None = None  # dispatchers that have not drained; None while rows below T may still come
+    left: Numbers | None = None  # dispatchers that have not drained; None while it is not its turn
     encoded: float = 0.0  # when all rows below T were in the spool
     drained: float = 0.0  # when all before its markers was durable
     affected: int = 0  # dispatchers that it touched, the most at one time
@@ -59,6 +57,7 @@ class Markers:
     queues: Queues
     blocks: dict[Key, Block] = field(default_factory=dict)
     _order: list[Key] = field(default_factory=list)  # of all blocks
+    _untaken: list[Key] = field(default_factory=list)  # of those that `take_up_to` has not returned yet
     _by_dispatcher: dict[int, list[Key]] = field(default_factory=dict)  # in order
     _wide: list[Key] = field(default_factory=list)  # of the blocks over a database or over all, in order
 
@@ -68,6 +67,7 @@ class Markers:
         insort(self._order, block.key)
         if block.wide is not None:
             insort(self._wide, block.key)
+        insort(self._untaken, block.key)
         for number in block.members.tolist():
             insort(self._by_dispatcher.setdefault(number, []), block.key)
         frozen = self.queues.dispatchers.frozen_ts
@@ -76,12 +76,12 @@ class Markers:
     def remove(self, block: Block) -> None:
         """The DDL is over: its dispatchers are frozen from the next marker on, or not at all."""
         del self.blocks[block.key]
-        self._order.remove(block.key)
+        _remove(self._order, block.key)
         if block.wide is not None:
-            self._wide.remove(block.key)
+            _remove(self._wide, block.key)
         for number in block.members.tolist():
             markers = self._by_dispatcher[number]
-            markers.remove(block.key)
+            _remove(markers, block.key)
             self.queues.dispatchers.frozen_ts[number] = markers[0].ts if markers else NOTHING_PENDING
             if not markers:
                 del self._by_dispatcher[number]
@@ -96,44 +96,11 @@ class Markers:
         """Its commit-ts."""
         return self._order[0].ts if self._order else NOTHING_PENDING
 
-    def up_to(self, ts: int) -> list[Block]:
-        """The DDLs at or below this commit-ts, in order."""
-        return [self.blocks[key] for key in self._order[: bisect_left(self._order, Key(ts + 1, 0))]]
-
-    def is_first(self, block: Block) -> bool:
-        """Whether no earlier DDL that is not over touches one of its dispatchers.
-
-        A dispatcher deals with one DDL at a time, in commit-ts order. DDLs that share no dispatcher do not wait for
-        each other. Who comes before is remembered, and looked up again only when all of those are over.
-        """
-        if block.left is None and not any(key in self.blocks for key in block.waits_for):
-            block.waits_for = self._before(block)
-        return not any(key in self.blocks for key in block.waits_for)
-
-    def _before(self, block: Block) -> set[Key]:
-        """The DDLs directly before this one at any of its dispatchers."""
-        found = set(self._covered(block)) if block.wide is not None else set()
-        found.update(key for key in self._wide if key < block.key and self._covers(self.blocks[key], block))
-        for number in block.members.tolist():
-            markers = self._by_dispatcher[number]
-            if at := bisect_left(markers, block.key):
-                found.add(markers[at - 1])
-        return found
-
-    def _covered(self, wide: Block) -> Iterator[Key]:
-        """The earlier DDLs that share a dispatcher with this wide one."""
-        earlier = self._order[: bisect_left(self._order, wide.key)]
-        return (key for key in earlier if self._covers(wide, self.blocks[key]))
-
-    def _covers(self, wide: Block, block: Block) -> bool:
-        """Whether the wide DDL touches a dispatcher of this one."""
-        if self._is_over_all(wide) or self._is_over_all(block):
-            return True
-        schema_id = wide.wide.schema_id if wide.wide is not None else 0
-        # A table that has sent nothing yet has no database here; the event knows it.
-        if block.event.schema_id == schema_id:
-            return True
-        return bool((self.queues.dispatchers.schema_id[block.members] == schema_id).any())
+    def take_up_to(self, ts: int) -> list[Block]:
+        """The DDLs at or below this commit-ts that were not taken before, in order."""
+        taken = bisect_left(self._untaken, Key(ts + 1, 0))
+        keys, self._untaken = self._untaken[:taken], self._untaken[taken:]
+        return [self.blocks[key] for key in keys]
 
     @staticmethod
     def _is_over_all(block: Block) -> bool:
@@ -186,8 +153,9 @@ class Markers:
 
     def divided(self, dispatcher: Numbers, first_ts: Ints, last_ts: Ints) -> tuple[int, int] | None:
         """The position of an item with changes on both sides of a marker, which is an error, and the marker's T."""
-        all_ts = np.array([key.ts for key in self._order], np.int64)
-        between = np.searchsorted(all_ts, last_ts, "right") > np.searchsorted(all_ts, first_ts, "right")
+        with_marker = self.queues.dispatchers.frozen_ts[dispatcher] != NOTHING_PENDING
+        between = stands_between(self._order, first_ts, last_ts) & with_marker
+        between |= stands_between(self._wide, first_ts, last_ts)
         for at in np.flatnonzero(between).tolist():
             for ts in self._marker_ts(dispatcher[at : at + 1]):
                 if first_ts[at] < ts <= last_ts[at]:
@@ -204,3 +172,14 @@ class Markers:
         undrained: NDArray[np.bool_] = self._holds_before(dispatcher, ts)
         undrained |= self.queues.dispatchers.in_flight[dispatcher] > 0
         return undrained
+
+
+def _remove(keys: list[Key], key: Key) -> None:
+    """Found by halves: thousands of DDLs may be here at a time."""
+    del keys[bisect_left(keys, key)]
+
+
+def stands_between(keys: Sequence[Key], first_ts: Ints, last_ts: Ints) -> NDArray[np.bool_]:
+    """For each item, whether one of these DDLs, which are in order, comes after its first and not after its last."""
+    ts = np.array([key.ts for key in keys], np.int64)
+    return np.asarray(np.searchsorted(ts, last_ts, "right") > np.searchsorted(ts, first_ts, "right"))

@@ -13,7 +13,7 @@ from tidegate.control.barrier import Write
 from tidegate.control.retries import WaitingLine, pause_s
 
 _CLOSING_PAUSE_S = 0.5  # shorter than that of rounds: all changes behind the DDL wait for it
-_MOST_AT_ONCE = 100  # DDLs in one job, so that the first of very many are over soon
+_MOST_AT_ONCE = 1_000  # DDLs in one job, so that the first of very many are over soon
 
 
 def _line() -> WaitingLine[Write]:

@@ -17,6 +17,8 @@ from tidegate.clock import Clock
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Ddl
 from tidegate.control.ledger import Ledger
+from tidegate.control.markers import Block
+from tidegate.control.order import Name
 from tidegate.control.schema_writes import SchemaWrites
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.life import Life, Work
@@ -41,8 +43,18 @@ def read_ddls(items: pa.Table, rules: Rules) -> tuple[list[Ddl], int]:
     for row in rows.to_pylist():
         event = ddl_rules.kept(DdlEvent.from_json(row["text"] or ""))
         if event is not None:
-            found.append(Ddl(Key(row["first_ts"], row["first_seq"]), row["table_id"] or 0, event))
+            key = Key(row["first_ts"], row["first_seq"])
+            found.append(Ddl(key, row["table_id"] or 0, event, _targets(event, rules)))
     return found, rows.num_rows - len(found)
+
+
+def _targets(event: DdlEvent, rules: Rules) -> tuple[Name, ...]:
+    """The names of the DDL's tables on the sink, before and after it, where routes may change them."""
+    if rules.routes_nothing or event.not_sync:
+        return ()
+    names = [(table.schema, table.table) for table in event.tables]
+    names += [(table.old_schema, table.old_table) for table in event.tables if table.old_table]
+    return tuple(rules.routes.target(*name) for name in names)
 
 
 @dataclass
@@ -77,23 +89,28 @@ class DdlWriter:
         with_files = [plan for plan in plans if plan.files]
         receipts = self.jobs.land_schemas(with_files, self.book.options).to_pylist() if with_files else []
         answers = {receipt["file"]: receipt for receipt in receipts}
+        written = []
         for plan, write in zip(plans, writes, strict=True):
             answer = answers.get(plan.file)
             if answer is None or answer["outcome"] == LANDED:
-                self._written(write, "written" if plan.files else "passed")
+                written.append((write, "written" if plan.files else "passed"))
             else:
                 self._failed(write, events[write.key], answer["error"] or "no answer")
+        self._written(written)
         self.observer.count_schema_files(
             [receipt["schema_write_s"] for receipt in receipts], sum(receipt["requests"] for receipt in receipts)
         )
 
-    def _written(self, write: Write, outcome: str) -> None:
+    def _written(self, written: list[tuple[Write, str]]) -> None:
+        """All at once, because every notice wakes the other land threads."""
+        over: list[tuple[Block, str]] = []
         with self.life.lock:
-            self._writes.done(write)
-            over = self.ledger.schema_written(write)
+            for write, outcome in written:
+                self._writes.done(write)
+                over += [(block, outcome) for block in self.ledger.schema_written(write)]
             now = self.clock.steady()
             self.life.notify()
-        for block in over:
+        for block, outcome in over:
             log.debug("DDL of commit-ts %d is over: %s", block.ts, block.event.query)
             self.observer.ddl_over(block, outcome, now)
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.clock import Clock
 from tidegate.control.admission import divides
+from tidegate.control.blocking import Ddl
 from tidegate.control.ledger import Ledger
 from tidegate.control.markers import Block
 from tidegate.control.retries import pause_s
@@ -51,6 +52,8 @@ class Intake:
     wakes_when_durable: bool
     floor: Floor | None  # what is durable already and may come again after a restart
     ingesting: bool = False
+    _ddls: list[Ddl] = field(default_factory=list)  # of the batch that was learned from last, for `accept`
+    _filtered_ddls: int = 0
     _cuts: frozenset[int] = frozenset()  # commit-ts of the DDLs of the batch that is encoded now, if it must run again
 
     # -- encode --------------------------------------------------------------------------------------------------
@@ -104,7 +107,7 @@ class Intake:
             self._cuts = frozenset()
 
     def learn(self, items: pa.Table) -> bool:
-        """Take in the layouts of a batch; True if it must run again with what was learned.
+        """Take in the layouts and DDLs of a batch; True if it must run again with what was learned.
 
         That is so if rows met a layout that was unknown, or if a DDL of the batch stands inside a chunk.
         """
@@ -122,9 +125,9 @@ class Intake:
                 f"rows use layout {never[0]} but no layout row defines it; "
                 "a source sends a layout row in the same or an earlier micro-batch than its first use"
             )
-        ddls, _ = read_ddls(items, self.options.rules)
-        self._cuts = frozenset(ddl.key.ts for ddl in ddls)
-        return bool(unknown) or divides(ddls, items.filter(pc.equal(kinds, ROWS)))
+        self._ddls, self._filtered_ddls = read_ddls(items, self.options.rules)
+        self._cuts = frozenset(ddl.key.ts for ddl in self._ddls)
+        return bool(unknown) or divides(self._ddls, items.filter(pc.equal(kinds, ROWS)))
 
     def _failed(self, name: str, sentence: str) -> TidegateError:
         """A task's error. If the spool has no space, a restart helps only if something in it could have landed."""
@@ -147,7 +150,7 @@ class Intake:
         """
         rows = items.filter(pc.equal(items["kind"], ROWS))
         resolved_ts = pc.max(items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]).as_py() or 0
-        ddls, filtered_ddls = read_ddls(items, self.options.rules)
+        ddls, self._ddls = self._ddls, []
         repeated, filtered, newest_ts = _rows_of(items, STALE), _rows_of(items, FILTERED), _newest_ts(items)
         aside = items.filter(pc.equal(items["kind"], SET_ASIDE))
         now = self.clock.steady()
@@ -160,7 +163,7 @@ class Intake:
             skipped = self.ledger.blocking.skipped - skipped
             if not repeated + accepted.duplicates:
                 self.ledger.reading.measured(estimated_bytes, accepted.bytes + ITEM_BYTES * accepted.items)
-            left_out = LeftOut(repeated, filtered, filtered_ddls, skipped, _rows_of(items, SET_ASIDE))
+            left_out = LeftOut(repeated, filtered, self._filtered_ddls, skipped, _rows_of(items, SET_ASIDE))
             read = Read(newest_ts, repeated + len(ddls))
             self.observer.accepted(accepted, left_out, read, resolved_ts, now)
             self.observer.set_aside(aside)

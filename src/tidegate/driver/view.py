@@ -13,7 +13,7 @@ from itertools import islice
 from tidegate.clock import Clock
 from tidegate.control.barrier import Key
 from tidegate.control.ledger import Ledger
-from tidegate.control.markers import DRAINING, WAITING, WRITING, Block
+from tidegate.control.markers import DRAINING, WRITING, Block
 from tidegate.control.spool import TIERS
 from tidegate.control.top import TOP, TableLine, top_tables
 from tidegate.driver.life import Life
@@ -24,7 +24,7 @@ from tidegate.format.ddl.events import ALL
 from tidegate.observe.status import NAMED, USD_PER_REQUEST, BadRowsLine, DdlLine, Rate, Status, Totals
 
 _MARKED = 3  # tables that are named
-_STAGES = {WAITING: "the table trigger", DRAINING: "the barrier", WRITING: "its schema files"}  # nothing left to land
+_STAGES = {DRAINING: "the barrier", WRITING: "its schema files"}  # nothing left to land
 
 
 @dataclass
@@ -150,8 +150,8 @@ class View:
     def _ddl_waits_for(self, block: Block) -> str:
         if block.key in self.ddl_failures:
             return self.ddl_failures[block.key]
-        if before := [key for key in block.waits_for if key in self.ledger.blocking.blocks]:
-            return f"the DDL {_name(min(before))}"
+        if block.waits_for:
+            return f"the DDL {_name(min(block.waits_for))}"
         if block.left is None:
             return "changes before it"
         return f"{len(block.left)} tables to land" if len(block.left) else _STAGES[block.stage]

@@ -103,7 +103,15 @@ class Plan:
 
 def room(schedules: tuple[Schedule, ...], step_ms: int) -> int:
     """The most timestamps that the DDLs of one boundary need: two for each, because drop-create is two DDLs."""
-    return sum(2 * (step_ms // schedule.every_ms + 1) for schedule in schedules)
+    return sum(2 * schedule.count * (step_ms // schedule.every_ms + 1) for schedule in schedules)
+
+
+def shortest_step_ms(schedules: tuple[Schedule, ...]) -> int:
+    """How long a window must be at least, so that the DDLs of a boundary take at most three quarters of a half of it.
+
+    The other half is for rows. What comes every millisecond takes at most a quarter of the half, see `_MAX_PER_MS`.
+    """
+    return -(-2 * sum(schedule.count for schedule in schedules) // (1 << 16))
 
 
 def _added(shape: int) -> int:
@@ -159,7 +167,7 @@ class Player:
         step_ms, times = self.plan.step_ms, []
         for schedule in self.plan.schedules:
             first, last = ((at - 1) * step_ms // schedule.every_ms + 1 for at in (self.done, until))
-            times.append(np.arange(first, last, dtype=np.int64) * schedule.every_ms)
+            times.append(np.repeat(np.arange(first, last, dtype=np.int64) * schedule.every_ms, schedule.count))
         schedules = np.repeat(np.arange(len(times)), [len(part) for part in times])
         time_ms = np.concatenate(times)
         order = np.argsort(time_ms, kind="stable")

@@ -31,7 +31,7 @@ from tidegate.sources.workload.admission import Admission
 from tidegate.sources.workload.batches import Batches
 from tidegate.sources.workload.ddl_events import DdlEvents, used_layouts
 from tidegate.sources.workload.ddl_history import DdlHistory, States, ddl_history
-from tidegate.sources.workload.ddl_play import Plan, room
+from tidegate.sources.workload.ddl_play import Plan, room, shortest_step_ms
 from tidegate.sources.workload.layouts import Layouts
 from tidegate.sources.workload.neighbour import Neighbour
 from tidegate.sources.workload.params import Workload, parse_workload
@@ -158,7 +158,8 @@ class WorkloadSource:
         step_txns = max(1, min(work.batch // work.row_bytes, work.rows) // work.txn_rows)
         step_rows = np.maximum(1, np.round(step_txns * weight)).astype(np.int64) * work.txn_rows
         step_ms = int(step_rows.sum()) * work.row_bytes * 1000 // work.rate if work.rate else _STEP_MS
-        step_ms = max(1, step_ms, (step_txns >> 17) + bool(work.ddl))  # a window has room for all its transactions
+        # A window has room for all its transactions, and before them for its DDLs.
+        step_ms = max(1, step_ms, (step_txns >> 17) + bool(work.ddl), shortest_step_ms(work.ddl))
         return Steps(
             step_rows=step_rows,
             events=_shares(work.events, weight),
