@@ -79,12 +79,14 @@ class Names:
             self.places.leave(at, before)
             self.dispatchers.target[at] = hashes(self.targets(at))
 
-    def rename_many(self, numbers: Numbers, schema_names: pa.Array, table_names: pa.Array, logical_id: Ints) -> None:
-        """The first names of many. Of a number that is given twice the last name counts."""
+    def rename_many(self, numbers: Numbers, schema_names: pa.Array, table_names: pa.Array, logical_id: Ints) -> Ints:
+        """The first names of many; returns their targets. Of a number that is given twice the last name counts."""
         self.schemas.put(numbers, schema_names)
         self.tables.put(numbers, table_names)
         self.dispatchers.logical_id[numbers] = logical_id
-        self.dispatchers.target[numbers] = hashes(self.targets_of(schema_names, table_names))
+        targets = hashes(self.targets_of(schema_names, table_names))
+        self.dispatchers.target[numbers] = targets
+        return targets
 
     def rename_from(
         self, version: Ints, numbers: Numbers, schema_names: pa.Array, table_names: pa.Array, logical_id: Ints

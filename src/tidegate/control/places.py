@@ -76,6 +76,8 @@ class Holders:
         at, known = self._find(targets)
         self._numbers[at[known]], self._landed_ts[at[known]] = numbers[known], landed_ts[known]
         new = np.flatnonzero(~known)
+        if not len(new):  # the arrays are long
+            return
         new = new[np.argsort(targets[new])]
         at = np.searchsorted(self._targets, targets[new])
         self._numbers = np.insert(self._numbers, at, numbers[new].astype(np.int32))
@@ -86,6 +88,8 @@ class Holders:
         """These hold these targets no longer, if they did."""
         at, known = self._find(targets)
         at = at[known & (self.of(targets) == numbers)]
+        if not len(at):
+            return
         self._targets, self._numbers = np.delete(self._targets, at), np.delete(self._numbers, at)
         self._landed_ts = np.delete(self._landed_ts, at)
 
@@ -252,10 +256,12 @@ class Places:
         came_ts = np.where(durable_ts > 0, durable_ts, np.iinfo(np.int64).max)  # without any, it was about to land
         plain = plain[np.lexsort((came_ts, lanes.version[ds.lane[plain]], ds.target[plain]))]
         last = plain[group_lasts(group_starts(ds.target[plain]), len(plain))]
-        is_behind = (ds.durable_ts[last] > 0) & (ds.durable_ts[last] < self._newest_ts(plain, ds.target[last]))
-        holds = ~is_behind | self.shared_lanes
-        self.holders.put(ds.target[last[holds]], last[holds], self._newest_ts(numbers, ds.target[last[holds]]))
-        others = plain[~np.isin(ds.lane[plain], ds.lane[last[holds]])]
+        landed_ts = self._newest_ts(plain, ds.target[last])
+        holds = (ds.durable_ts[last] <= 0) | (ds.durable_ts[last] >= landed_ts) | self.shared_lanes
+        if len(numbers) > len(last):  # else no two have one target
+            landed_ts = self._newest_ts(numbers, ds.target[last])
+        self.holders.put(ds.target[last[holds]], last[holds], landed_ts[holds])
+        others = plain[~np.isin(ds.lane[plain], ds.lane[last[holds]])] if len(plain) > len(last[holds]) else plain[:0]
         if self.shared_lanes:
             ds.placed[others] = False
         else:
@@ -271,6 +277,8 @@ class Places:
     def _newest_ts(self, numbers: Numbers, targets: Ints) -> Ints:
         """By target the last commit-ts of any of these."""
         ds = self.dispatchers
+        if len(numbers) == len(targets) and (ds.target[numbers] == targets).all():  # nearly always
+            return ds.durable_ts[numbers]
         order = np.argsort(ds.target[numbers], kind="stable")
         numbers = numbers[order]
         starts = group_starts(ds.target[numbers])

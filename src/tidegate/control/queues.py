@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.control.checkpoint import NOTHING_PENDING
@@ -117,7 +118,8 @@ class Queues:
         self.places.come(numbers, version[new])  # where the last holder has left
         holder = self.places.holders.of(self.dispatchers.target[numbers])
         at_rest = self._at_rest(holder) & ~np.isin(holder, dispatcher)
-        refused = self.places.place(numbers, version[new], first_ts[new], self.names.targets(numbers), at_rest)
+        targets = self.names.targets(numbers) if len(self.places.left) else pa.nulls(len(numbers), pa.string())
+        refused = self.places.place(numbers, version[new], first_ts[new], targets, at_rest)
         if len(refused):
             one, two = int(refused[0]), int(self.places.holders.of(self.dispatchers.target[refused[:1]])[0])
             target = self.names.targets(refused[:1])[0].as_py().replace("\0", ".")

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidegate.control.columns import Ints, Numbers, pack
-from tidegate.control.places import checksums, hashes
+from tidegate.control.places import checksums
 from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
 from tidegate.format.checksums import joined
@@ -168,7 +168,7 @@ def _restore_rows(queues: Queues, tables: pa.Table) -> None:
     ints = {name: tables[name].to_numpy().astype(np.int64, copy=False) for name in TABLES.names if name not in _TEXTS}
     numbers = queues.number(ints["table_id"], ints["span"], ints["logical_table_id"])
     schemas, names = (tables[name].combine_chunks() for name in _TEXTS)
-    queues.names.rename_many(numbers, schemas, names, ints["logical_table_id"])
+    targets = queues.names.rename_many(numbers, schemas, names, ints["logical_table_id"])
     lane = ds.lane[numbers]
     lanes.version[lane], lanes.directory[lane] = ints["version"], ints["directory"]
     lanes.date[lane], lanes.number[lane] = ints["date"], ints["number"]
@@ -179,20 +179,20 @@ def _restore_rows(queues: Queues, tables: pa.Table) -> None:
     lanes.look[lane[durable]] = False
     ds.durable_ts[owners] = ds.accepted_ts[owners] = ts
     ds.durable_seq[owners] = ds.accepted_seq[owners] = seq
-    _restore_places(queues, numbers, queues.names.targets_of(schemas, names), ints)
+    here = targets == ds.target[numbers]
+    lanes.new_here[lane] = queues.places.whole(numbers)
+    lanes.new_here[lane[here & durable]] = False
+    was_plain = durable & ~here & (ints["table_id"] == ints["logical_table_id"]) & (ints["own_directory"] == 0)
+    _restore_places(queues, tables.filter(pa.array(was_plain)))
 
 
-def _restore_places(queues: Queues, numbers: Numbers, targets: pa.Array, ints: Mapping[str, Ints]) -> None:
+def _restore_places(queues: Queues, gone: pa.Table) -> None:
     """Who has the plain path of each target; where somebody was who is elsewhere now, the next one looks."""
-    places, ds, lanes = queues.places, queues.dispatchers, queues.lanes
-    here = hashes(targets) == ds.target[numbers]
-    lanes.new_here[ds.lane[numbers]] = places.whole(numbers)
-    lanes.new_here[ds.lane[numbers[here & (ints["last_ts"] > 0)]]] = False
-    plain = (ints["table_id"] == ints["logical_table_id"]) & (ints["own_directory"] == 0) & (ints["last_ts"] > 0)
-    gone = np.flatnonzero(plain & ~here)
-    places.left.add(checksums(targets.take(pa.array(gone))), ints["last_ts"][gone])
-    nobodys = places.restore(np.unique(numbers))
-    places.left.add(checksums(queues.names.targets(nobodys)), places.landed_ts(nobodys))
+    places, names = queues.places, queues.names
+    targets = names.targets_of(*(gone[name].combine_chunks() for name in _TEXTS))
+    places.left.add(checksums(targets), gone["last_ts"].to_numpy())
+    nobodys = places.restore(queues.known())
+    places.left.add(checksums(names.targets(nobodys)), places.landed_ts(nobodys))
 
 
 def _restore_owed(queues: Queues, orphans: pa.Table) -> None:

@@ -179,7 +179,8 @@ def rename(batch: Batch, queues: Queues) -> None:
     """Items with a new version bring the name under which that version lands."""
     ds = queues.dispatchers
     ds.layout[batch.dispatcher] = batch.layout
-    changed = np.flatnonzero(batch.version != ds.version[batch.dispatcher])
+    known = (batch.version == ds.version[batch.dispatcher]) & (ds.target[batch.dispatcher] != 0)
+    changed = np.flatnonzero(~known)
     if not len(changed):
         return
     at, owners, version = batch.at[changed], batch.dispatcher[changed], batch.version[changed]
