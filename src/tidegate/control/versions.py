@@ -97,14 +97,11 @@ def _destinations(
 
 def _leave_plain_path(queues: Queues, dispatcher: int, before: int) -> int:
     """The last number in this dispatcher's directory, if it must not follow the files on the plain path."""
-    number = np.array([dispatcher])
-    if (
-        not queues.places.whole(number)[0]
-        or queues.shared_lanes
-        or queues.lanes.own[queues.dispatchers.lane[dispatcher]]
-    ):
+    places, number = queues.places, np.array([dispatcher])
+    is_own = queues.lanes.own[queues.dispatchers.lane[dispatcher]]
+    if is_own or queues.shared_lanes or not places.whole(number)[0]:
         return before
-    queues.places.give_up_plain(number)
+    places.give_up_plain(number)
     return 0
 
 
