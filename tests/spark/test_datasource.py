@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from tidegate.sources import open_source
 from tidegate.sources.datasource import SPLIT_COLUMN, Pace, load_stream
 from tidegate.sources.parquet import write_events
 from tidegate.sources.source import Demand
+from tidegate.testing import until
 
 URI = "workload://sysbench?tables=3&rows=200&txn-rows=5&batch=8KiB&events=3000"
 Row = dict[str, Any]
@@ -129,13 +128,6 @@ def test_parquet_is_replayed_through_spark(spark: SparkSession, tmp_path: Path) 
     assert by_table(rows_of(batches)) == expected()
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("kind", ["workload", "parquet"])
 def test_held_tables_wait_and_catch_up_after_release(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     uri = URI if kind == "workload" else in_parquet(tmp_path / "in")
@@ -151,11 +143,11 @@ def test_held_tables_wait_and_catch_up_after_release(spark: SparkSession, tmp_pa
     )
     want = expected()
     try:
-        wait_for(lambda: all(len(by_table(rows).get(table, ())) == len(want[table]) for table in (101, 103)))
+        until(lambda: all(len(by_table(rows).get(table, ())) == len(want[table]) for table in (101, 103)))
         assert query.isActive, "the end was taken for reached while a table is held"
         assert 102 not in by_table(rows)
         demand.unlink()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(240)
     finally:
         query.stop()
     assert by_table(rows) == want
@@ -174,7 +166,7 @@ def test_a_unit_that_does_not_fit_waits_until_it_does(spark: SparkSession, tmp_p
         .start()
     )
     try:
-        wait_for(lambda: "Getting offsets" in query.status["message"])
+        until(lambda: "Getting offsets" in query.status["message"])
         assert query.isActive
         demand.write_text(Demand(500).to_json())  # nothing else will make room
         assert query.awaitTermination(240)
@@ -193,7 +185,7 @@ def test_a_query_that_waits_for_a_held_table_can_be_stopped(spark: SparkSession,
         .trigger(availableNow=True)
         .start()
     )
-    wait_for(lambda: "Getting offsets" in query.status["message"])
+    until(lambda: "Getting offsets" in query.status["message"])
     stopping = threading.Thread(target=query.stop, daemon=True)
     stopping.start()
     stopping.join(60)
