@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,8 @@ from tidegate.events import EVENTS, EVENTS_DDL, LAYOUT, RESOLVED
 from tidegate.sources import open_source
 from tidegate.sources.datasource import SPLIT_COLUMN, Pace, load_stream
 from tidegate.sources.parquet import write_events
+from tidegate.sources.source import Demand
+from tidegate.testing import until
 
 URI = "workload://sysbench?tables=3&rows=200&txn-rows=5&batch=8KiB&events=3000"
 Row = dict[str, Any]
@@ -114,31 +114,27 @@ def test_a_position_replays_exactly_what_follows_it(spark: SparkSession, tmp_pat
         assert by_table(rows_of(again)) == by_table(rest) == expected(position=json.loads(offset))
 
 
-def test_parquet_is_replayed_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+def in_parquet(folder: Path) -> str:
+    """The same changes in Parquet files."""
     source = open_source(URI)
     [split] = source.splits(source.initial(), source.latest(source.initial(), 1 << 40, frozenset()), 1)
-    write_events(
-        tmp_path / "in", (b.slice(n, 150) for b in source.read(split) for n in range(0, b.num_rows, 150)), 1000
-    )
-    batches, _ = run(
-        load_stream(spark, f"parquet:{tmp_path / 'in'}", None, limitBytes=100_000), tmp_path / "checkpoint"
-    )
+    write_events(folder, (b.slice(n, 150) for b in source.read(split) for n in range(0, b.num_rows, 150)), 1000)
+    return f"parquet:{folder}"
+
+
+def test_parquet_is_replayed_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+    batches, _ = run(load_stream(spark, in_parquet(tmp_path / "in"), None, limitBytes=100_000), tmp_path / "checkpoint")
     assert len(batches) > 3
     assert by_table(rows_of(batches)) == expected()
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-
-
-def test_held_tables_wait_and_catch_up_after_release(spark: SparkSession, tmp_path: Path) -> None:
-    held = tmp_path / "held.json"
-    held.write_text("[102]")
+@pytest.mark.parametrize("kind", ["workload", "parquet"])
+def test_held_tables_wait_and_catch_up_after_release(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    uri = URI if kind == "workload" else in_parquet(tmp_path / "in")
+    demand = tmp_path / "demand.json"
+    demand.write_text(Demand(200_000, None, frozenset([102])).to_json())
     rows: list[Row] = []
-    stream = load_stream(spark, URI, None, limitBytes=200_000, held=str(held))
+    stream = load_stream(spark, uri, None, demand=str(demand))
     query = (
         stream.writeStream.foreachBatch(lambda frame, _: rows.extend(rows_of([frame.toArrow()])))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -147,27 +143,49 @@ def test_held_tables_wait_and_catch_up_after_release(spark: SparkSession, tmp_pa
     )
     want = expected()
     try:
-        wait_for(lambda: all(len(by_table(rows).get(table, ())) == len(want[table]) for table in (101, 103)))
+        until(lambda: all(len(by_table(rows).get(table, ())) == len(want[table]) for table in (101, 103)))
         assert query.isActive, "the end was taken for reached while a table is held"
         assert 102 not in by_table(rows)
-        held.unlink()
-        assert query.awaitTermination(60)
+        demand.unlink()
+        assert query.awaitTermination(240)
     finally:
         query.stop()
     assert by_table(rows) == want
 
 
-def test_a_query_that_waits_for_a_held_table_can_be_stopped(spark: SparkSession, tmp_path: Path) -> None:
-    held = tmp_path / "held.json"
-    held.write_text("[101, 102, 103]")
+def test_a_unit_that_does_not_fit_waits_until_it_does(spark: SparkSession, tmp_path: Path) -> None:
+    """A row group of 150 rows is some 30 KB, and the query does not end while it waits."""
+    demand = tmp_path / "demand.json"
+    demand.write_text(Demand(500, 500).to_json())
+    rows: list[Row] = []
     query = (
-        load_stream(spark, URI, None, held=str(held))
+        load_stream(spark, in_parquet(tmp_path / "in"), None, demand=str(demand))
+        .writeStream.foreachBatch(lambda frame, _: rows.extend(rows_of([frame.toArrow()])))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        until(lambda: "Getting offsets" in query.status["message"])
+        assert query.isActive
+        demand.write_text(Demand(500).to_json())  # nothing else will make room
+        assert query.awaitTermination(240)
+    finally:
+        query.stop()
+    assert by_table(rows) == expected()
+
+
+def test_a_query_that_waits_for_a_held_table_can_be_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    demand = tmp_path / "demand.json"
+    demand.write_text(Demand(1 << 20, None, frozenset([101, 102, 103])).to_json())
+    query = (
+        load_stream(spark, URI, None, demand=str(demand))
         .writeStream.foreachBatch(lambda frame, _: frame.count())
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
-    wait_for(lambda: "Getting offsets" in query.status["message"])
+    until(lambda: "Getting offsets" in query.status["message"])
     stopping = threading.Thread(target=query.stop, daemon=True)
     stopping.start()
     stopping.join(60)

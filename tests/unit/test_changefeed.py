@@ -14,7 +14,15 @@ import pytest
 
 from tidegate.clock import SystemClock
 from tidegate.driver.changefeed import Changefeed
-from tidegate.errors import BadEvents, SpoolError, StoreRefused, StoreUnavailable, TidegateError
+from tidegate.errors import (
+    BadEvents,
+    SpoolError,
+    SpoolFull,
+    SpoolTooSmall,
+    StoreRefused,
+    StoreUnavailable,
+    TidegateError,
+)
 from tidegate.events import DDL
 from tidegate.executor.chunks import chunk_bytes
 from tidegate.executor.ingest import ingest
@@ -569,6 +577,27 @@ def test_an_error_item_becomes_the_error_it_names(opened: Open) -> None:
     with pytest.raises(SpoolError, match=r"^no space$"):
         changefeed.intake.learn(pa.Table.from_batches([text]))
     assert changefeed.ledger.idle
+
+
+@pytest.mark.parametrize(
+    ("spool_type", "before", "raised"),
+    [("disk", 0, SpoolFull), ("disk", 1, SpoolFull), ("memory", 0, SpoolTooSmall), ("memory", 1, SpoolFull)],
+)
+def test_no_space_left_ends_the_changefeed_only_if_nothing_can_make_room(
+    opened: Open, spool_type: str, before: int, raised: type[SpoolError]
+) -> None:
+    """A disk may get space again, and what is in the spool may land; a new start begins with an empty spool."""
+    changefeed = opened(spool_type=spool_type)
+    for batch in range(before):
+        feed(changefeed, batch, SOURCE.batch(batch), str(batch))
+    text = pa.RecordBatch.from_pylist([{"kind": "error", "text": "SpoolFull: cannot write: No space left"}], ITEMS)
+    with pytest.raises(SpoolError, match=r"^cannot write: No space left") as failed:
+        changefeed.intake.learn(pa.Table.from_batches([text]))
+    assert type(failed.value) is raised
+    assert failed.value.retry == (raised is SpoolFull)
+    if raised is SpoolTooSmall:
+        assert "make /dev/shm (" in str(failed.value)
+        assert "or use spool.type=disk" in str(failed.value)
 
 
 def test_a_layout_learned_late_asks_for_the_batch_once_more(opened: Open) -> None:

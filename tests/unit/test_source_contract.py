@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,10 +243,24 @@ def many_tables(folder: str, tables: int, groups: int) -> Source:
     return ParquetSource(f"parquet:{folder}")
 
 
-def test_an_offset_names_a_bounded_number_of_tables_and_reading_stops_before_it_would_name_more(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    source = many_tables(str(tmp_path_factory.mktemp("events")), tables=3 * MOST_HELD, groups=6)
+@pytest.mark.parametrize("kind", ["parquet", "enqueue", "flush"])
+def test_offsets_name_a_bounded_number_of_tables_whichever_were_held_before(tmp_path: Path, kind: str) -> None:
+    tables, uri = 4 * MOST_HELD, f"workload://sysbench?tables={4 * MOST_HELD}&rows=20&batch=440&events=20000"
+    source = many_tables(str(tmp_path), tables, groups=40) if kind == "parquet" else open_source(uri, wake_mode=kind)
+    first = 1 if kind == "parquet" else 101
+    at = source.initial()
+    for step in range(40):
+        held = frozenset(first + (step * 50 + n) % tables for n in range(MOST_HELD))
+        end = source.latest(at, 60_000, held)
+        assert end != at, "some can always be handed out"
+        assert len({**end.get("behind", {}), **end.get("held", {})}) <= MOST_HELD
+        at = end
+        if not source.backlog_bytes(at):
+            break
+
+
+def test_reading_stops_before_an_offset_would_name_more_tables(tmp_path: Path) -> None:
+    source = many_tables(str(tmp_path), tables=3 * MOST_HELD, groups=6)
     first, second = frozenset(range(1, MOST_HELD + 1)), frozenset(range(MOST_HELD + 1, 2 * MOST_HELD + 1))
     at = source.latest(source.initial(), 20_000, first)
     assert (at["at"], len(at["behind"])) == (3, MOST_HELD)

@@ -202,11 +202,11 @@ class Intake:
         return False
 
     def _too_small(self, ddl: Block) -> str:
-        """How many changes are missing is not known here, so the size is only a lower bound."""
+        remedy = f"{self.spool.remedy} and start again"
         return (
             f"the spool is full of changes that wait for the DDL of commit-ts {shown_time(ddl.ts)}, "
             f"{ddl.event.query!r}, and changes before that DDL have not come; it needs spool.max-bytes="
-            f"{self.ledger.reading.needed_bytes} at least, and more if much is missing: {self.spool.remedy}"
+            f"{self.ledger.reading.needed_bytes} or more, because it is not known how much is missing: {remedy}"
         )
 
 

@@ -3,6 +3,7 @@
 * A round is one step of every table, except held and lagging tables. A micro-batch may end in the middle of a round.
 * A held table stays at its step, so it lags. When it is released it catches up: rounds get half of the budget, lagging
   tables share the rest equally, the one that lags most first.
+* An offset names the lagging tables. If more than MOST_HELD would lag, rounds wait until some have caught up.
 * If nothing else fits, one step of one table may exceed the budget, so that a limit never stops a workload. Rows that
   are not due yet are never handed out.
 * No table passes `stop` until all tables have reached it.
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tidegate.events import MOST_HELD
 from tidegate.sources.workload.steps import ENDLESS, Cursor, Steps
 from tidegate.sources.workload.sysbench import Ints
 
@@ -34,7 +36,9 @@ class Admission:
         """The cursor after one micro-batch without the held tables; `start` if there are no rows."""
         released = sorted(start.lag.keys() - held, key=lambda table: (start.lag[table], table))
         outside = np.array(sorted(held | start.lag.keys()), np.int64)
-        moved, gained = self._advance(start, self.budget // 2 if released else self.budget, outside)
+        moved, gained = start, 0
+        if len(outside) <= MOST_HELD or not released:
+            moved, gained = self._advance(start, self.budget // 2 if released else self.budget, outside)
         stay = {table: start.at + (table < start.table) for table in held}
         end = replace(moved, lag=stay | start.lag)
         return self._without_level(replace(end, lag=end.lag | self._caught_up(end, released, gained)))
