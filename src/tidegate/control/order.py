@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tidegate.control.barrier import Key
-from tidegate.format.ddl.events import ALL, DB, DdlEvent
+from tidegate.format.ddl.events import ALL, CREATE_TABLE, DB, DdlEvent
 
 Name = tuple[str, str]  # database and table, "" for the database itself
 Database = int | str  # its id, or its name
+_SOMEWHERE = 0  # the database of a table that has sent nothing yet: it may be any
 
 
 class Claims(NamedTuple):
@@ -49,8 +50,9 @@ def claims_of(event: DdlEvent, dispatchers: Iterable[int], homes: Iterable[int],
     within: set[Database] = {event.schema_id, *homes, *(table.schema_id for table in event.added)}
     within.update(schema_id for pair in moves for schema_id in pair)
     within.update(schema for schema, table in folded if table)
-    for databases in (within, whole):
-        databases.discard(0)  # the id is not known, as of a table that has sent nothing yet: names tell
+    whole.discard(_SOMEWHERE)
+    if event.type != CREATE_TABLE:  # the names of all its tables tell; a creation does not name what it is LIKE
+        within.discard(_SOMEWHERE)
     alone: set[int | Name] = {*dispatchers, *(name for name in folded if name[1])}
     everything = any(scope.kind == ALL for scope in scopes)
     return Claims(frozenset(alone), frozenset(within - whole), frozenset(whole), everything)
@@ -101,8 +103,10 @@ class Order:
             return set(self._since)
         found = {self._everything} | {self._alone.get(thing) for thing in claims.alone}
         found.update(self._whole.get(database) for database in claims.within | claims.whole)
-        for database in claims.whole:
+        for database in (*claims.whole, _SOMEWHERE) if claims.whole else ():
             found.update(self._within.get(database, ()))
+        if _SOMEWHERE in claims.within:
+            found.update(self._whole.values())
         return {key for key in found if key is not None}
 
     def _claim(self, key: Key, claims: Claims) -> None:
