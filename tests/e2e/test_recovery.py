@@ -14,7 +14,7 @@ FAULTS = ("lost", "doubled", "reordered", "altered", "schema_after_data", "broke
 def test_a_changefeed_that_is_killed_at_a_named_point_loses_and_doubles_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = recovery.Parameters(kills=1, points="data-before-index", seconds=1, tables=3, shards=1, rate="128KiB")
+    few = recovery.Parameters(kills=1, points="data-before-index", seconds=1, tables=3, rate="128KiB")
     figures = recovery.run(tmp_path, few)
     assert {key: figures[key] for key in FAULTS} == dict.fromkeys(FAULTS, 0)
     assert figures["kills"] == 1
@@ -26,7 +26,7 @@ def test_a_changefeed_that_is_killed_at_a_named_point_loses_and_doubles_nothing(
 
 def test_kills_on_an_object_store_add_up_over_two_runs_of_the_benchmark(tmp_path: Path) -> None:
     few = recovery.Parameters(
-        kills=1, store="s3", points="after-copy", seconds=1, tables=3, shards=1, one_put="1KiB", resume=True
+        kills=1, store="s3", points="after-copy", seconds=1, tables=3, one_put="1KiB", resume=True
     )
     assert recovery.run(tmp_path, few)["kills"] == 1
     figures = recovery.run(tmp_path, few)
