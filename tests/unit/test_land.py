@@ -60,7 +60,7 @@ def index_file(table: int) -> str:
 def plan(file: int, table: int = 1, number: int = 1, schema: int = SETTLED, **changes: Any) -> Plan:
     version = (VERSION, VERSION, SHAPE.fingerprint, None)
     values = (file, table, "shop", f"t{table}", table, table, "", *version, DATE, number, schema)
-    cut = (len(LINE), [0], [0], [len(LINE)])
+    cut = (len(LINE), "", [0], [0], [len(LINE)])
     return dict(zip(PLANS.names, (*values, *cut), strict=True)) | changes
 
 
@@ -480,7 +480,7 @@ def test_an_index_that_somebody_changes_in_between_is_read_again(job: LandJob) -
     class Meddled(MemoryStore):
         left = 2
 
-        def swap(self, path: str, data: bytes, tag: str) -> bool:
+        def swap(self, path: str, data: bytes, tag: str) -> str | None:
             if self.left and path == index_file(1):
                 self.left -= 1
                 self.objects[path] = b"CDC%020d.csv\n" % (3 - self.left)

@@ -55,7 +55,7 @@ class PausedStore(MemoryStore):
         self._pause("create_bytes", path)
         return super().create_bytes(path, data)
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
         self._pause("swap", path)
         return super().swap(path, data, tag)
 

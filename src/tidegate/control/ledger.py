@@ -163,14 +163,17 @@ class Ledger:
         seconds: float,
         elsewhere: Mapping[int, Found] = NOWHERE,
         hung: NDArray[np.bool_] | None = None,
+        tags: pa.Array | None = None,
     ) -> Durable:
         """A round has answered. Files that landed are durable; a file that failed is retried under the same number.
 
         Lanes that hung are retried apart from the others. `elsewhere` has the lanes whose schema file exists under
-        another version: their files are planned again there, or dropped. `seconds` is how long the round took.
+        another version: their files are planned again there, or dropped. `seconds` is how long the round took, `tags` has
+        the tags of the index files that it put.
         """
         self.accounts.answered(round_, landed)
         self.planner.answered(round_, landed)
+        self.queues.lanes.tags.renew(round_.lane, tags)
         moved, dropped = redirect(self.planner, round_, elsewhere, now)
         failed = ~landed & ~dropped & ~moved
         self.planner.landed(round_, landed, over=~np.isin(round_.lane, np.unique(round_.lane[failed | moved])))

@@ -102,9 +102,10 @@ def _land_file(plan: FilePlan, receipt: Receipt, store: Store, job: LandJob, bea
 def _put_index(plan: FilePlan, receipts: list[Receipt], store: Store, job: LandJob, watch: Watch) -> None:
     """Let the index name this file, the last one; with that the files of all these receipts have landed."""
     started = time.monotonic()
-    before = plan.number - len(receipts)
-    receipts[-1].requests += put_index(store, plan.key, plan.number, job.options.paths, before, watch.beat)
-    receipts[-1].index_s = time.monotonic() - started
+    before, last = plan.number - len(receipts), receipts[-1]
+    put = put_index(store, plan.key, plan.number, job.options.paths, before, watch.beat, plan.tag)
+    last.requests, last.tag = last.requests + put.requests, put.tag
+    last.index_s = time.monotonic() - started
     if not watch.given_up:
         for receipt in receipts:
             receipt.outcome = LANDED

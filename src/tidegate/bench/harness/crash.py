@@ -169,7 +169,7 @@ class _DeadlyStore(FileStore):
     def put(self, path: str, data: bytes) -> None:
         self._act("put", path, lambda: FileStore.put(self, path, data))
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
         return self._act("swap", path, lambda: FileStore.swap(self, path, data, tag))
 
     def delete(self, path: str) -> None:
