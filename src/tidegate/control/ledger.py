@@ -124,6 +124,7 @@ class Ledger:
         kept = fresh.keep(fresh.length > 0)
         self.queues.note_databases(kept.dispatcher[kept.starts], kept.databases())
         new = admit_ddls(ddls, self.blocking, self.queues, self.progress)
+        self.queues.unseen.note((table.schema, table.table) for ddl in new for table in ddl.event.tables)
         blocks = [block for ddl in new if (block := self.blocking.arrive(ddl, batch, now)) is not None]
         refuse_divided(kept, self.blocking.markers)
         rename(kept, self.queues)
@@ -164,15 +165,17 @@ class Ledger:
         elsewhere: Mapping[int, Found] = NOWHERE,
         hung: NDArray[np.bool_] | None = None,
         tags: pa.Array | None = None,
+        requests: int = 0,
     ) -> Durable:
         """A round has answered. Files that landed are durable; a file that failed is retried under the same number.
 
         Lanes that hung are retried apart from the others. `elsewhere` has the lanes whose schema file exists under
-        another version: their files are planned again there, or dropped. `seconds` is how long the round took, `tags` has
-        the tags of the index files that it put.
+        another version: their files are planned again there, or dropped. `seconds` is how long the round took, and
+        `requests` how many it asked; `tags` has the tags of the index files that it put.
         """
         self.accounts.answered(round_, landed)
         self.planner.answered(round_, landed)
+        self.planner.budget.settle(round_, requests)
         self.queues.lanes.tags.renew(round_.lane, tags)
         moved, dropped = redirect(self.planner, round_, elsewhere, now)
         failed = ~landed & ~dropped & ~moved

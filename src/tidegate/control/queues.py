@@ -17,6 +17,7 @@ from tidegate.control.dispatchers import Dispatchers
 from tidegate.control.items import END, Items
 from tidegate.control.lanes import Lanes
 from tidegate.control.names import Names
+from tidegate.control.unseen import Unseen
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Queues:
     names: Names = field(init=False)
     queued: int = 0  # items in queues
     active: int = 0  # dispatchers with an item in their queue
+    unseen: Unseen = field(default_factory=Unseen)  # names under which no schema file exists
     dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # sorted keys whose state was given up
     _keys: Keys = field(default_factory=Keys)
     _lane_keys: Keys = field(default_factory=Keys)  # only of shared lanes; else lane and dispatcher have one number

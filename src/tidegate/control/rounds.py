@@ -18,7 +18,7 @@ from tidegate.control.columns import Ints, Numbers, group_starts
 from tidegate.control.cut import Cut
 from tidegate.control.queues import Queues
 from tidegate.errors import BrokenInvariant
-from tidegate.format.tables import SETTLED
+from tidegate.format.tables import CHECK, SETTLED, WRITE
 
 _BY_FILE = ("plan", "dispatcher", "lane", "number", "version", "directory", "date", "bytes", "reason", "schema")
 
@@ -121,6 +121,7 @@ def number_files(queues: Queues, cut: Cut, reason: str, date: int, numbering: Nu
         raise BrokenInvariant(f"{name}: version {version[back][0]} would land after a newer one")
     numbered, heads = lanes.begin(lane, version, date), group_starts(lane)
     queues.names.begin_versions(owners[heads], version[heads])
+    _spare_lists(queues, owners, numbered.schema)
     return Round(
         id=numbering.round_id(),
         plan=numbering.plans(len(lane)),
@@ -133,3 +134,10 @@ def number_files(queues: Queues, cut: Cut, reason: str, date: int, numbering: Nu
         reason=np.full(len(lane), reason),
         **numbered._asdict(),
     )
+
+
+def _spare_lists(queues: Queues, owners: Numbers, schema: NDArray[np.int8]) -> None:
+    """Under a name that comes for the first time no other schema file can exist: it is written without a look."""
+    checked = np.flatnonzero(schema == CHECK)
+    first = queues.unseen.first(queues.names.pairs(owners[checked]))
+    schema[checked[first]] = WRITE

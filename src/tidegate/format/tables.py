@@ -22,7 +22,7 @@ SCHEMA_FILE_FORMAT = 1
 # What a land task does about a version's schema file before its first data file:
 #   SETTLED  nothing: the schema file is known to exist
 #   CHECK    list the schema files; write this one unless one with the same columns exists, maybe of another version
-#   WRITE    write it, even if one with the same columns exists under another version
+#   WRITE    write it, whatever exists under other versions; nothing is listed
 #   LOOK     the driver has dropped the state of this table: find out which files exist, and write no data file
 SETTLED, CHECK, WRITE, LOOK = range(4)
 
