@@ -149,9 +149,9 @@ class Ledger:
 
     # -- durable -------------------------------------------------------------------------------------------------
 
-    def plan(self, now: float, date: int) -> Round | None:
-        """The next round to land, or None when nothing is due."""
-        round_ = self.planner.plan(now, date, self.spool)
+    def plan(self, now: float, date: int, free_tasks: int = 1) -> Round | None:
+        """The next round to land, or None when nothing is due. So many land tasks are free to take one."""
+        round_ = self.planner.plan(now, date, self.spool, free_tasks)
         if round_ is not None:
             self.accounts.planned(round_)
         return round_

@@ -98,7 +98,8 @@ class Landing:
     def _next_round(self, now: float) -> Round | None:
         """The planner's next round, unless land tasks have the slots they may have: half, while ingest needs some."""
         most = max(1, self.slots // 2) if self.intake.ingesting else self.slots
-        round_ = self.ledger.plan(now, self._date()) if self._running < most else None
+        free = most - self._running
+        round_ = self.ledger.plan(now, self._date(), free) if free > 0 else None
         if round_ is not None:
             self._running += 1
             if round_.fresh:

@@ -59,7 +59,7 @@ def put_index(
 
 def _kept(store: Store, text: bytes, tag: str) -> str:
     """A tag that follows from the content is not worth keeping."""
-    return "" if tag == store.tag_of(text) else tag
+    return "" if not tag or tag == store.tag_of(text) else tag
 
 
 def last_number(store: Store, key: DataKey, options: PathOptions) -> tuple[int, int]:

@@ -77,7 +77,7 @@ class FileStore:
     def swap(self, path: str, data: bytes, tag: str) -> str | None:
         with _SortedErrors(path):
             if not tag:
-                return content_tag(data) if self._create(path, data) else None
+                return "" if self._create(path, data) else None
             target = self._path(path)
             try:
                 file = os.open(target, os.O_RDWR)
@@ -91,7 +91,7 @@ class FileStore:
                     return None
                 # In the same directory: renames between directories wait for each other on the whole file system.
                 _replace(f"{target}{HALF_WRITTEN}", target, data)
-                return content_tag(data)
+                return ""  # `tag_of` tells the same
             finally:
                 os.close(file)
 
