@@ -28,7 +28,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -54,7 +54,7 @@ _SWEEP_ROWS = 2
 _ROW_BYTES = 222
 _TABLE_BYTES, _SPARE_BYTES = 16 << 10, 2 << 30  # of an image: blocks of 1 KiB, and inodes of 256 bytes
 _TABLE_INODES = 12
-_WARM_TABLES = 200
+_WARM_TABLES = 2_000  # two rounds at the same time, so that both land tasks have imported all they need
 _MEMORY_EVERY_S = 5.0  # a look at all processes takes a tenth of a second
 
 
@@ -114,7 +114,7 @@ def run(data_dir: Path, wanted: Parameters) -> Figures:
     bare_s = [_bare(data_dir, wanted, few)]
     with _place(data_dir.resolve() / "tables", wanted, wanted.tables) as place, session():
         say(f"bare loop: {few / bare_s[0]:.0f} tables/s; warming up")
-        _feed(data_dir, place / "warm-up", Parameters(tables=_WARM_TABLES), 1).go_on()
+        _feed(data_dir, place / "warm-up", replace(wanted, tables=_WARM_TABLES), 1).go_on()
         ram_tier = _feed(data_dir, place / "tables", wanted, 1).ram_tier
         with MemorySampler(ram_tiers=ram_tier, every_s=_MEMORY_EVERY_S) as memory:
             sweeps = [_sweep(data_dir, place, wanted, number) for number in (1, 2)]
