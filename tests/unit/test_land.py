@@ -36,7 +36,7 @@ from tidegate.format.layout import PathOptions
 from tidegate.format.tables import CHECK, SETTLED, WRITE, Layout, schema_checksum, schema_file_text
 from tidegate.storage.access import NO_ACCESS
 from tidegate.storage.files import FileStore
-from tidegate.storage.store import Store
+from tidegate.storage.store import Store, content_tag
 from tidegate.testing import SHAPE, MemoryStore, landed_lines, until
 
 VERSION, DATE = 437, "2026-01-31"
@@ -429,6 +429,28 @@ def test_a_directory_gets_its_index_with_one_request_and_later_ones_are_compared
     run(job, store, plan(2, number=3))
     assert index_calls(store) == ["swap", "get", "swap"]
     assert store.objects[index_file(1)] == index_text(3)
+
+
+def test_a_lane_that_knows_the_tag_of_its_index_does_not_read_it(job: LandJob) -> None:
+    store = MemoryStore()
+    (first,) = run(job, store, plan(0))
+    assert first["tag"]
+    (second,) = run(job, store, plan(1, number=2, tag=first["tag"]))
+    assert index_calls(store) == ["swap", "swap"]
+    assert (second["requests"], second["tag"] != first["tag"]) == (2, True)
+    (stale,) = run(job, store, plan(2, number=3, tag=first["tag"]))
+    assert index_calls(store) == ["swap", "swap", "swap", "get", "swap"], "only a condition that fails reads"
+    assert (stale["outcome"], stale["requests"]) == (LANDED, 4)
+    assert store.objects[index_file(1)] == index_text(3)
+
+
+def test_a_stale_tag_sets_no_index_back(job: LandJob) -> None:
+    store = standing_files(1)
+    tag = content_tag(index_text(1))
+    store.objects[index_file(1)] = index_text(5)  # of another writer
+    (receipt,) = run(job, store, plan(0, number=2, tag=tag))
+    assert receipt["outcome"] == CONFLICT
+    assert store.objects[index_file(1)] == index_text(5)
 
 
 def test_an_index_that_says_it_already_is_not_put_again(job: LandJob) -> None:

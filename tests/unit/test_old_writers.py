@@ -391,7 +391,7 @@ START, COPY = "start", "copy"  # where a writer is paused: before it looks for t
 
 @dataclass
 class PausedObjects:
-    """An object store whose first data file of a number is paused inside `create`, until `go_on`."""
+    """An object store that pauses inside `create` of a data file, or before it replaces an object, until `go_on`."""
 
     store: ObjectStore
     stop_at: tuple[str, str] = ("", "")
@@ -414,6 +414,12 @@ class PausedObjects:
                 assert self.going.wait(60.0)
 
         self.store.create(path, head, slices, paused)
+
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
+        if self.stop_at[0] == "swap" and self.stop_at[1] in path and not self.going.is_set():
+            self.reached.set()
+            assert self.going.wait(60.0)
+        return self.store.swap(path, data, tag)
 
     def go_on(self) -> None:
         self.going.set()
@@ -498,5 +504,20 @@ def test_an_old_writer_with_several_large_files_goes_on_where_the_new_one_landed
         new.step(upto)  # the same files as the old one planned
     remote.old_goes_on()
     remote.go_to_the_end(new, 9)  # another cut than the old one's
+    remote.go_to_the_end(None, 12)
+    assert remote.numbers() == list(range(1, 13))
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["by its tag", "after a read"])
+@pytest.mark.parametrize("upto", [4, 7], ids=["same cut", "other cut"])
+def test_an_old_writer_that_is_about_to_put_an_index_on_an_object_store_sets_nothing_back(
+    remote: RemoteScene, upto: int, restarted: bool
+) -> None:
+    remote.pause_old(INDEX, 2, 4, restarted=restarted)
+    new = remote.open()
+    new.step(upto)
+    remote.old_goes_on()
+    assert remote.numbers() == list(range(1, upto + 1))
+    remote.go_to_the_end(new, 10)
     remote.go_to_the_end(None, 12)
     assert remote.numbers() == list(range(1, 13))
