@@ -36,7 +36,7 @@ from tidegate.format.layout import PathOptions
 from tidegate.format.tables import CHECK, SETTLED, WRITE, Layout, schema_checksum, schema_file_text
 from tidegate.storage.access import NO_ACCESS
 from tidegate.storage.files import FileStore
-from tidegate.storage.store import Store, content_tag
+from tidegate.storage.store import Beat, Slices, Store, content_tag
 from tidegate.testing import SHAPE, MemoryStore, landed_lines, until
 
 VERSION, DATE = 437, "2026-01-31"
@@ -397,6 +397,25 @@ def test_bytes_in_flight_are_bounded(job: LandJob) -> None:
     landing.join()
     assert len(under_way) == 2, "128 MiB hold two of 60 MiB"
     assert outcomes(found[0]) == [LANDED] * 6
+
+
+@pytest.mark.parametrize(("share", "most"), [(1.0, 16), (0.25, 4), (0.01, 1)])
+def test_a_store_that_has_too_much_to_do_gets_fewer_lanes_at_once(job: LandJob, share: float, most: int) -> None:
+    lock, running, seen = threading.Lock(), set[int](), list[int]()
+
+    class Busy(MemoryStore):
+        def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
+            with lock:
+                running.add(threading.get_ident())
+                seen.append(len(running))
+            time.sleep(0.01)
+            super().create(path, head, slices, beat)
+            with lock:
+                running.remove(threading.get_ident())
+
+    run(replace(having(job, worker_count=2), lane_share=share), Busy(), *(plan(n, table=n) for n in range(1, 60)))
+    assert max(seen) <= most
+    assert len(seen) == 59
 
 
 def test_a_file_larger_than_the_bound_lands_alone(job: LandJob) -> None:

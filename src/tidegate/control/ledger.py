@@ -184,6 +184,8 @@ class Ledger:
         if failed.any():
             self.planner.retries.failed(round_, failed, np.zeros_like(failed) if hung is None else hung, now)
         self.planner.pace.measure(int(round_.bytes[landed].sum()), int(landed.sum()), seconds)
+        hung_lanes = 0 if hung is None else len(np.unique(round_.lane[hung]))
+        self.planner.pace.adapt(len(np.unique(round_.lane[landed])), hung_lanes)
         return Durable(
             done.segments + given_up.segments,
             done.ages_s,

@@ -20,6 +20,7 @@ _STRETCHED = 1.5  # times its length, at most: a short rest would cost a job of 
 _LEAST_FILES = 64  # also a slow store gets this many at once: it may be slow for each request, not for all together
 _TELLING_BYTES, _TELLING_FILES = 16 * MIB, 50  # a smaller round says more about its job than about the store
 _NEWEST_WEIGHT = 0.3
+_TELLING_HUNG, _LEAST_SHARE = 8, 1 / 32  # lanes; of the lanes of a task
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Pace:
     bytes_per_s: float = 128.0 * MIB
     files_per_s: float = 1_000.0
     free_tasks: int = 1  # land tasks that could begin a round now
+    lane_share: float = 1.0  # of the lanes that a land task may run at once
 
     def measure(self, landed_bytes: int, files: int, seconds: float) -> None:
         """Learn from a round that landed so much. One slow round changes the speed by a third, not to its own."""
@@ -68,6 +70,17 @@ class Pace:
             self.bytes_per_s += _NEWEST_WEIGHT * (landed_bytes / seconds - self.bytes_per_s)
         if files >= _TELLING_FILES:
             self.files_per_s += _NEWEST_WEIGHT * (files / seconds - self.files_per_s)
+
+    def adapt(self, landed: int, hung: int) -> None:
+        """So many lanes of a round landed and hung. If most hung, the store had more to do at once than it can.
+
+        All requests of an overloaded store are late, and lanes that are given up only add to its work. So half as many
+        lanes are tried, and a little more after each round in which none hung. One table that hangs changes nothing.
+        """
+        if hung >= max(_TELLING_HUNG, landed):
+            self.lane_share = max(_LEAST_SHARE, self.lane_share / 2)
+        elif landed and not hung:
+            self.lane_share = min(1.0, self.lane_share * 1.5)
 
     @property
     def most_bytes(self) -> int:

@@ -105,7 +105,8 @@ class PlanBook:
         ]  # fmt: skip
         rows = [pa.array(column, kind) for column, kind in zip(columns, PLANS.types, strict=True)]
         shared = {int(key): self.layouts[int(key)] for key in np.unique(layouts)}
-        job = LandJob(self.options, segments, shared, self.reader, self.foreign)
+        share = self.ledger.planner.pace.lane_share
+        job = LandJob(self.options, segments, shared, self.reader, self.foreign, share)
         return pa.Table.from_arrays(rows, schema=PLANS), job
 
     def schema_plans(self, writes: Sequence[Write], events: Mapping[Key, DdlEvent]) -> list[SchemaPlan]:

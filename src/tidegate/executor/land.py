@@ -44,7 +44,7 @@ def land_files(plans: pa.Table, job: LandJob) -> pa.Table:
     for plan in file_plans(plans):
         grouped.setdefault(plan.lane, []).append(plan)
     lanes = [_lane(files, job.options, sum(plan.bytes for plan in files)) for files in grouped.values()]
-    return _run(lanes, partial(_land_lane, job=job), job.options)
+    return _run(lanes, partial(_land_lane, job=job), job.options, job.lane_share)
 
 
 def land_schemas(plans: Sequence[SchemaPlan], options: LandOptions) -> pa.Table:
@@ -56,9 +56,12 @@ def _lane(plans: list[P], options: LandOptions, size: int) -> Lane[P]:
     return Lane(plans, [Receipt(plan.file) for plan in plans], Watch(options.stall_s), size)
 
 
-def _run(lanes: list[Lane[P]], work: Callable[[Lane[P], Store], None], options: LandOptions) -> pa.Table:
+def _run(
+    lanes: list[Lane[P]], work: Callable[[Lane[P], Store], None], options: LandOptions, share: float = 1.0
+) -> pa.Table:
     store = options.open_store(options.sink_uri, options.access)
-    return run_lanes(lanes, lambda lane: work(lane, store), store.concurrency, LANES_PER_WORKER * options.worker_count)
+    at_once = max(1, int(share * LANES_PER_WORKER * options.worker_count))
+    return run_lanes(lanes, lambda lane: work(lane, store), store.concurrency, at_once)
 
 
 def _land_lane(lane: Lane[FilePlan], store: Store, job: LandJob) -> None:
