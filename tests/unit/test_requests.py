@@ -263,7 +263,7 @@ def test_a_crash_after_the_schema_file_finds_it_again(scene: Scene) -> None:
 def test_a_name_is_new_at_most_once_and_never_beside_its_like(rounds: list[list[tuple[str, str]]]) -> None:
     unseen, seen = Unseen(), set[tuple[str, str]]()
     assert not unseen.first([("a", "x")]).any(), "the sink may have anything until it was seen empty"
-    unseen.begin_empty()
+    unseen.was_empty = True
     for names in rounds:
         first = unseen.first(names)
         assert first.tolist() == [name not in seen and names.count(name) == 1 for name in names]

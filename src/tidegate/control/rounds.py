@@ -138,6 +138,8 @@ def number_files(queues: Queues, cut: Cut, reason: str, date: int, numbering: Nu
 
 def _spare_lists(queues: Queues, owners: Numbers, schema: NDArray[np.int8]) -> None:
     """Under a name that comes for the first time no other schema file can exist: it is written without a look."""
+    if not queues.unseen.was_empty:
+        return
     checked = np.flatnonzero(schema == CHECK)
     first = queues.unseen.first(queues.names.pairs(owners[checked]))
     schema[checked[first]] = WRITE

@@ -21,31 +21,40 @@ class Unseen:
     """Keeps eight bytes for each name that has come. Two names may have the same: then the second is listed."""
 
     def __init__(self) -> None:
-        self._was_empty = False
+        self.was_empty = False  # the sink has nothing but what this run writes; otherwise no name counts as new
         self._seen: Ints = np.zeros(0, np.int64)
-
-    def begin_empty(self) -> None:
-        """The sink has nothing but what this run writes. Without this call no name counts as new."""
-        self._was_empty = True
 
     def note(self, names: Iterable[Name]) -> None:
         """Schema files may exist under these names from now on."""
-        if self._was_empty:
-            self._add(np.array([hash(name) for name in names], np.int64))
+        if self.was_empty:
+            keys = _keys(names)
+            self._add(keys[~self._known(keys)])
 
     def first(self, names: Sequence[Name]) -> NDArray[np.bool_]:
         """Which of these names come for the first time; they are noted.
 
         A name that is given twice is none of them: two versions of it may be about to land at the same time.
         """
-        if not self._was_empty:
+        if not self.was_empty:
             return np.zeros(len(names), np.bool_)
-        keys = np.array([hash(name) for name in names], np.int64)
+        keys = _keys(names)
         _, at, counts = np.unique(keys, return_inverse=True, return_counts=True)
-        found: NDArray[np.bool_] = ~np.isin(keys, self._seen) & (counts[at] == 1)
-        self._add(keys)
+        fresh = ~self._known(keys)
+        self._add(keys[fresh])
+        found: NDArray[np.bool_] = fresh & (counts[at] == 1)
         return found
 
-    def _add(self, keys: Ints) -> None:
-        fresh = np.setdiff1d(keys, self._seen)
+    def _known(self, keys: Ints) -> NDArray[np.bool_]:
+        at = np.searchsorted(self._seen, keys)
+        known = np.zeros(len(keys), np.bool_)
+        inside = at < len(self._seen)
+        known[inside] = self._seen[at[inside]] == keys[inside]
+        return known
+
+    def _add(self, fresh: Ints) -> None:
+        fresh = np.unique(fresh)
         self._seen = np.insert(self._seen, np.searchsorted(self._seen, fresh), fresh)
+
+
+def _keys(names: Iterable[Name]) -> Ints:
+    return np.array([hash(name) for name in names], np.int64)

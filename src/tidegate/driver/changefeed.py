@@ -68,8 +68,8 @@ class Changefeed:
         limits = replace(o.limits, spool_max_bytes=self.spool.max_bytes)
         self.life = Life()
         self.ledger = restored_ledger(o.sink, limits, found, self.clock.steady())
-        if started.was_empty and o.rules.routes_nothing:  # two routes may lead to one name
-            self.ledger.queues.unseen.begin_empty()
+        # With routes two tables of other names may have one target.
+        self.ledger.queues.unseen.was_empty = started.was_empty and o.rules.routes_nothing
         self.observer = Observer(self.life, self.clock, self.ledger, self.metrics, self.totals)
         self.book = PlanBook(
             self.ledger, dict(found.layouts), self.spool.reader, o.land, TableRules(o.rules), o.changefeed_id,

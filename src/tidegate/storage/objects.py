@@ -114,7 +114,8 @@ class ObjectStore:
         e_tag, _, version = tag.partition("\n")
         expected = {name: value for name, value in (("e_tag", e_tag), ("version", version)) if value}
         made = self._put(path, data, expected if tag else "create")
-        self._tags_are_md5 &= made is None or made == _md5_tag(data)
+        if made is not None and made != _md5_tag(data):
+            self._tags_are_md5 = False
         return made
 
     def _put(self, path: str, data: bytes | bytearray, mode: Any) -> str | None:
