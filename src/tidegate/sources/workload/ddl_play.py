@@ -22,6 +22,7 @@ import numpy as np
 
 from tidegate.events import tso
 from tidegate.sources.workload.ddl_mix import WIDE_KINDS, Schedule
+from tidegate.sources.workload.shards import NO_SHARDS, Shards
 from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, Ints, scramble
 
 MAX_ADDED = 4  # added columns of one table
@@ -82,6 +83,12 @@ class Plan:
     epoch_ts: int
     step_ms: int
     last: int | None
+    shards: Shards = NO_SHARDS
+
+    @property
+    def altered(self) -> range:
+        """The tables that DDLs change: not the shards, because whoever alters one of them alters all."""
+        return range(self.shards.tables, self.tables)
 
     @property
     def wide(self) -> bool:
@@ -165,11 +172,13 @@ class Player:
 
     def _take(self, chance: int) -> tuple[int, _State]:
         """A table without a DDL on this boundary, if there is one left."""
-        if len(self.taken) == self.plan.tables:
+        tables = self.plan.altered
+        if len(self.taken) == len(tables):
             self.taken.clear()
-        table = chance % self.plan.tables
-        while table in self.taken:
-            table = (table + 1) % self.plan.tables
+        place = chance % len(tables)
+        while tables[place] in self.taken:
+            place = (place + 1) % len(tables)
+        table = tables[place]
         self.taken.add(table)
         return table, self._state(table)
 

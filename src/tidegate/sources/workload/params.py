@@ -10,7 +10,9 @@ from math import gcd
 from tidegate.errors import BadSetting
 from tidegate.sources.source import byte_count, read_query
 from tidegate.sources.workload.ddl_mix import Schedule, read_schedules
+from tidegate.sources.workload.layouts import MIXED_ROW_BYTES
 from tidegate.sources.workload.neighbour import Habits, read_habits
+from tidegate.sources.workload.shards import Shards
 from tidegate.sources.workload.sysbench import DELETED, SCHEMA_NAME, UPDATED
 
 
@@ -31,11 +33,24 @@ class Workload:
     epoch: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     ddl: tuple[Schedule, ...] = ()
     neighbour: Habits | None = None
+    shards: int = 1
+    sharded: int | None = None
+    layouts: int = 1
+
+    @property
+    def of_shards(self) -> Shards:
+        """All names have shards, unless `sharded` says how many."""
+        names = self.sharded if self.sharded is not None else self.tables // self.shards
+        return Shards(self.shards, names)
 
     @property
     def row_bytes(self) -> int:
-        """About one encoded line: `"U","sbtest1","sbtest",` then id, k, c and pad."""
-        return len(f'"U","sbtest{self.tables}","{SCHEMA_NAME}",{self.rows},{self.rows},"",""\r\n') + 119 + 59
+        """About one encoded line: `"U","sbtest1","sbtest",` then id, k, c and pad; mixed layouts have others."""
+        if self.layouts > 1:
+            return MIXED_ROW_BYTES
+        return (
+            len(f'"U","sbtest{self.tables}","{SCHEMA_NAME}",{self.rows * self.shards},{self.rows},"",""\r\n') + 119 + 59
+        )
 
 
 def parse_workload(query: str) -> Workload:
@@ -46,6 +61,17 @@ def parse_workload(query: str) -> Workload:
         raise BadSetting("workload://sysbench: a mix of updates and deletes needs rows=2 or more")
     if workload.neighbour is not None and (not workload.rate or workload.events is not None or workload.ddl):
         raise BadSetting("workload://sysbench: neighbour needs a rate, and goes neither with events nor with ddl")
+    of_shards = workload.of_shards
+    if of_shards.tables > workload.tables or (
+        of_shards.tables == workload.tables and (workload.ddl or workload.neighbour)
+    ):
+        raise BadSetting(
+            "workload://sysbench: shards goes neither with ddl nor with neighbour unless `sharded` leaves other tables"
+        )
+    if workload.rows * workload.shards >= 2**31:
+        raise BadSetting("workload://sysbench: rows times shards is below 2^31")
+    if workload.layouts > workload.tables:
+        raise BadSetting("workload://sysbench: there cannot be more layouts than tables")
     return workload
 
 
@@ -110,4 +136,7 @@ _READERS: dict[str, Callable[[str], object]] = {
     "epoch": _read_epoch,
     "ddl": read_schedules,
     "neighbour": read_habits,
+    "shards": _whole(1, 1000),
+    "sharded": _whole(0, 10_000_000),
+    "layouts": _whole(1, 10_000_000),
 }

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from tidegate.events import DELETE, EVENTS, INSERT, UPDATE
 from tidegate.format.tables import Column, Layout
+from tidegate.sources.workload.shards import NO_SHARDS, Shards
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
@@ -48,7 +49,7 @@ LAYOUT = Layout(
 INSERTED, UPDATED, DELETED = range(3)
 _KINDS = pa.array([INSERT, UPDATE, DELETE])
 _NOTHING = pa.scalar(b"", pa.binary())
-_COLUMN, _ADDED_BELOW = np.uint64(0xD6E8FEB86659FD93), np.uint64(10**9)  # an odd factor, so that added columns differ
+COLUMN, ADDED_BELOW = np.uint64(0xD6E8FEB86659FD93), np.uint64(10**9)  # an odd factor, so that added columns differ
 
 # A pad is five groups of eleven digits joined by '-'; a c is two such texts joined by '-'.
 _PIECE, _PIECES = 59, 1 << 15
@@ -142,6 +143,7 @@ class Texts:
 
     rows: int
     seed: int
+    shards: Shards = NO_SHARDS
 
     def images(self, table: Ints, changes: Changes, added: Ints | None = None) -> tuple[pa.ListArray, pa.ListArray]:
         """The `after` and `before` columns: null where a delete has no after and an insert no before.
@@ -149,7 +151,7 @@ class Texts:
         `added` is the number of added columns of each row; None if no row has any.
         """
         key = scramble(scramble(table.view(np.uint64) + np.uint64(self.seed)) + changes.id.view(np.uint64))
-        fixed = self._fixed(changes.id, key)
+        fixed = self._fixed(self.shards.keys(table, changes.id), key)
         return (
             self._lists(fixed, key, changes.version, changes.kind != DELETED, added),
             self._lists(fixed, key, changes.version - (changes.kind == UPDATED), changes.kind != INSERTED, added),
@@ -157,7 +159,7 @@ class Texts:
 
     def _fixed(self, ids: Ints, key: Hashes) -> tuple[pa.Array, pa.Array, pa.Array]:
         k = (key >> np.uint64(32)) % np.uint64(self.rows) + np.uint64(1)
-        return _decimal(ids), _decimal(k), _pieces(self.seed, "pad").take(_piece_numbers(key, 0))
+        return decimal(ids), decimal(k), _pieces(self.seed, "pad").take(_piece_numbers(key, 0))
 
     def _lists(
         self,
@@ -203,7 +205,7 @@ def _with_added(values: pa.Array, key: Hashes, added: Ints) -> pa.Array:
     rows, before = len(added), np.cumsum(added) - added
     row = np.repeat(np.arange(rows), added)
     place = np.arange(len(row)) - before[row]
-    more = _decimal(scramble(key[row] + (place.view(np.uint64) + np.uint64(1)) * _COLUMN) % _ADDED_BELOW)
+    more = decimal(scramble(key[row] + (place.view(np.uint64) + np.uint64(1)) * COLUMN) % ADDED_BELOW)
     old, new = _offsets(values), _offsets(more)
     of_row = [
         pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(np.ascontiguousarray(ends)), part.buffers()[2]])
@@ -240,15 +242,15 @@ def change_rows(
     return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.names], schema=EVENTS)
 
 
-def first_state(tables: Ints, run: Ints, version: int, layout: int) -> dict[str, pa.Array]:
+def first_state(tables: Ints, run: Ints, version: int, layout: Ints, shards: Shards = NO_SHARDS) -> dict[str, pa.Array]:
     """The event columns of tables that no DDL changes. `run` is the index of each row's table in `tables`."""
     table_id = pa.array(tables[run] + FIRST_TABLE_ID)
     return {
-        "table_name": table_names(tables + 1).take(pa.array(run)),
+        "table_name": table_names(shards.name_numbers(tables)).take(pa.array(run)),
         "table_id": table_id,
         "logical_table_id": table_id,
         "table_version": pa.repeat(pa.scalar(version, pa.int64()), len(run)),
-        "layout": pa.repeat(pa.scalar(layout, pa.int64()), len(run)),
+        "layout": pa.array(layout[run]),
     }
 
 
@@ -282,7 +284,7 @@ def _pieces(seed: int, part: str) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), _PIECES, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
 
 
-def _decimal(numbers: Ints | Hashes) -> pa.Array:
+def decimal(numbers: Ints | Hashes) -> pa.Array:
     return pa.array(numbers).cast(pa.string()).cast(pa.binary())
 
 
