@@ -156,14 +156,14 @@ class MemoryStore:
     def put(self, path: str, data: bytes) -> None:
         self._write("put", path, lambda: self.objects.__setitem__(path, data))
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
-        def act() -> bool:
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
+        def act() -> str | None:
             with self._lock:
                 found = self.objects.get(path)
                 if (content_tag(found) if found is not None else "") != tag:
-                    return False
+                    return None
                 self.objects[path] = data
-                return True
+                return content_tag(data)
 
         return self._write("swap", path, act)
 
@@ -261,7 +261,7 @@ class _SteeredStore(FileStore):
     def put(self, path: str, data: bytes) -> None:
         self._steer("put", path, lambda: FileStore.put(self, path, data))
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
         return self._steer("swap", path, lambda: FileStore.swap(self, path, data, tag))
 
     def get(self, path: str) -> bytes | None:

@@ -458,7 +458,7 @@ def test_a_slow_store_takes_its_time_once_for_every_request(tmp_path: Path) -> N
     store.put("a", b"1")
     found = store.get_tagged("a")
     assert found is not None
-    assert store.swap("a", b"2", found[1])
+    assert store.swap("a", b"2", found[1]) is not None
     assert waits == [0.05] * 3, "what the plain store asks of itself is part of the one request"
     assert ("a", 1) in store.list("")
     assert waits == [0.05] * 4

@@ -692,7 +692,8 @@ def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemorySto
     feed(on_disk, 9, [layout_row(), change(1, START_TS, 1, schema_name="mysql")])
     database = DdlEvent(26, "ALTER DATABASE `shop`", 1, Scope("db", schema_id=1), tables=(TableAfter("shop"),))
     ddl = {"kind": DDL, "commit_ts": START_TS, "seq": 1, "table_id": 0, "ddl": database.to_json()}
-    rows = [layout_row(), change(1, START_TS - 2, 1, schema_id=1), ddl]
+    older = change(1, START_TS - 3, 1, schema_id=1, table_version=START_TS - 9)  # for the next one files are listed
+    rows = [layout_row(), older, change(1, START_TS - 2, 2, schema_id=1), ddl]
     feed(on_disk, 8, rows)
     seen |= moved(on_disk)
     feed(on_disk, 7, [resolved_row(START_TS)])

@@ -56,9 +56,9 @@ class Careless(MemoryStore):
         self.put(path, data)
         return True
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
         self.put(path, data)
-        return True
+        return ""
 
 
 class Immutable(MemoryStore):

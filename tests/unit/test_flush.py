@@ -341,6 +341,44 @@ def test_a_slow_store_gets_smaller_rounds() -> None:
     assert int(f.must_plan(5.0).bytes.sum()) < before
 
 
+@pytest.mark.parametrize(
+    ("due", "free", "sizes"), [(10_000, 2, [5_000, 5_000]), (1_500, 2, [750, 750]), (900, 2, [900])]
+)
+def test_what_is_due_is_divided_evenly_among_the_tasks_that_are_free(due: int, free: int, sizes: list[int]) -> None:
+    f = feed()
+    f.accept(*(Chunk(table) for table in range(due)))
+    rounds = [f.ledger.plan(5.0, DAY, free_tasks) for free_tasks in range(free, 0, -1)]
+    assert [len(round_) for round_ in rounds if round_ is not None] == sizes
+    assert f.plan(5.0) is None, "no rest is left over"
+
+
+def test_more_than_the_tasks_can_land_soon_goes_out_in_long_rounds() -> None:
+    f = feed()
+    f.accept(*(Chunk(table) for table in range(15_000)))
+    assert [len(round_) for round_ in f.plan_all(5.0)] == [4_000, 4_000, 4_000, 1_000, 1_000, 1_000]
+
+
+def test_a_store_on_which_most_lanes_hang_gets_half_as_many_at_once_until_none_hangs() -> None:
+    f = feed()
+    f.accept(*(Chunk(table) for table in range(100)))
+    round_ = f.must_plan(5.0)
+    f.ledger.receive(round_, np.zeros(100, bool), 5.0, seconds=2.0, hung=np.ones(100, bool))
+    pace, shares = f.ledger.planner.pace, [f.ledger.planner.pace.lane_share]
+    for landed, hung in [(40, 60), (100, 0), (95, 5), (100, 0), (100, 0), (100, 0)]:
+        pace.adapt(landed, hung)
+        shares.append(pace.lane_share)
+    assert shares == [0.5, 0.25, 0.375, 0.375, 0.5625, 0.84375, 1.0]
+
+
+@pytest.mark.parametrize("hung", [1, 7, 40])
+def test_some_tables_that_hang_take_no_lanes_from_the_others(hung: int) -> None:
+    f = feed()
+    f.accept(*(Chunk(table) for table in range(100)))
+    hangs = np.arange(100) < hung
+    f.ledger.receive(f.must_plan(5.0), ~hangs, 5.0, seconds=2.0, hung=hangs)
+    assert f.ledger.planner.pace.lane_share == 1.0
+
+
 def test_a_landing_that_took_no_time_is_measured_without_dividing_by_zero() -> None:
     f = feed(file_size_bytes=64 << 20)
     f.accept(Chunk(1, 64 << 20))

@@ -36,7 +36,7 @@ from tidegate.format.layout import PathOptions
 from tidegate.format.tables import CHECK, SETTLED, WRITE, Layout, schema_checksum, schema_file_text
 from tidegate.storage.access import NO_ACCESS
 from tidegate.storage.files import FileStore
-from tidegate.storage.store import Store
+from tidegate.storage.store import Beat, Slices, Store, content_tag
 from tidegate.testing import SHAPE, MemoryStore, landed_lines, until
 
 VERSION, DATE = 437, "2026-01-31"
@@ -60,7 +60,7 @@ def index_file(table: int) -> str:
 def plan(file: int, table: int = 1, number: int = 1, schema: int = SETTLED, **changes: Any) -> Plan:
     version = (VERSION, VERSION, SHAPE.fingerprint, None)
     values = (file, table, "shop", f"t{table}", table, False, "", *version, DATE, number, schema)
-    cut = (len(LINE), [0], [0], [len(LINE)])
+    cut = (len(LINE), "", [0], [0], [len(LINE)])
     return dict(zip(PLANS.names, (*values, *cut), strict=True)) | changes
 
 
@@ -399,6 +399,25 @@ def test_bytes_in_flight_are_bounded(job: LandJob) -> None:
     assert outcomes(found[0]) == [LANDED] * 6
 
 
+@pytest.mark.parametrize(("share", "most"), [(1.0, 16), (0.25, 4), (0.01, 1)])
+def test_a_store_that_has_too_much_to_do_gets_fewer_lanes_at_once(job: LandJob, share: float, most: int) -> None:
+    lock, running, seen = threading.Lock(), set[int](), list[int]()
+
+    class Busy(MemoryStore):
+        def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
+            with lock:
+                running.add(threading.get_ident())
+                seen.append(len(running))
+            time.sleep(0.01)
+            super().create(path, head, slices, beat)
+            with lock:
+                running.remove(threading.get_ident())
+
+    run(replace(having(job, worker_count=2), lane_share=share), Busy(), *(plan(n, table=n) for n in range(1, 60)))
+    assert max(seen) <= most
+    assert len(seen) == 59
+
+
 def test_a_file_larger_than_the_bound_lands_alone(job: LandJob) -> None:
     store = MemoryStore()
     plans = [plan(1, table=1, bytes=500 << 20), plan(2, table=2, bytes=500 << 20)]
@@ -429,6 +448,28 @@ def test_a_directory_gets_its_index_with_one_request_and_later_ones_are_compared
     run(job, store, plan(2, number=3))
     assert index_calls(store) == ["swap", "get", "swap"]
     assert store.objects[index_file(1)] == index_text(3)
+
+
+def test_a_lane_that_knows_the_tag_of_its_index_does_not_read_it(job: LandJob) -> None:
+    store = MemoryStore()
+    (first,) = run(job, store, plan(0))
+    assert first["tag"]
+    (second,) = run(job, store, plan(1, number=2, tag=first["tag"]))
+    assert index_calls(store) == ["swap", "swap"]
+    assert (second["requests"], second["tag"] != first["tag"]) == (2, True)
+    (stale,) = run(job, store, plan(2, number=3, tag=first["tag"]))
+    assert index_calls(store) == ["swap", "swap", "swap", "get", "swap"], "only a condition that fails reads"
+    assert (stale["outcome"], stale["requests"]) == (LANDED, 4)
+    assert store.objects[index_file(1)] == index_text(3)
+
+
+def test_a_stale_tag_sets_no_index_back(job: LandJob) -> None:
+    store = standing_files(1)
+    tag = content_tag(index_text(1))
+    store.objects[index_file(1)] = index_text(5)  # of another writer
+    (receipt,) = run(job, store, plan(0, number=2, tag=tag))
+    assert receipt["outcome"] == CONFLICT
+    assert store.objects[index_file(1)] == index_text(5)
 
 
 def test_an_index_that_says_it_already_is_not_put_again(job: LandJob) -> None:
@@ -480,7 +521,7 @@ def test_an_index_that_somebody_changes_in_between_is_read_again(job: LandJob) -
     class Meddled(MemoryStore):
         left = 2
 
-        def swap(self, path: str, data: bytes, tag: str) -> bool:
+        def swap(self, path: str, data: bytes, tag: str) -> str | None:
             if self.left and path == index_file(1):
                 self.left -= 1
                 self.objects[path] = b"CDC%020d.csv\n" % (3 - self.left)

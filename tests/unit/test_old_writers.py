@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -55,7 +55,7 @@ class PausedStore(MemoryStore):
         self._pause("create_bytes", path)
         return super().create_bytes(path, data)
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
         self._pause("swap", path)
         return super().swap(path, data, tag)
 
@@ -115,6 +115,7 @@ class Scene:
         self.landing = threading.Thread(target=lambda: None)
         self.landing.start()
         self.wall_s = 0.0
+        self.old = 0  # which of those made is the old writer
 
     def open(self, store: MemoryStore | None = None, **settings: Any) -> Writer:
         clock = FakeClock()
@@ -123,11 +124,18 @@ class Scene:
         self.made.append(open_changefeed(store or MemoryStore(objects=self.objects), spool, clock, **settings))
         return Writer(self.made[-1])
 
-    def pause_old(self, moment: tuple[str, str], done: int, upto: int, **settings: Any) -> None:
-        """The old writer has landed so many changes, and is stopped while it lands the next."""
+    def pause_old(
+        self, moment: tuple[str, str], done: int, upto: int, *, restarted: bool = False, **settings: Any
+    ) -> None:
+        """The old writer has landed so many changes, and is stopped while it lands the next.
+
+        It knows the tag of the last index, unless it was started again since.
+        """
         old = self.open(self.old_store, **settings)
         if done:
             old.step(done)
+        if restarted:
+            old, self.old = self.open(self.old_store, **settings), 1
         self.old_store.stop_at = moment
 
         old.changefeed.jobs.run_files, old.changefeed.jobs.run_schemas = in_process_landers(stall_s=60.0)
@@ -146,9 +154,9 @@ class Scene:
         self.old_store.go_on()
         self.landing.join(10.0)
         assert not self.landing.is_alive()
-        old = Writer(self.made[0])
+        scribe = self.made[self.old].scribe
         with pytest.raises(FencedOff):
-            old.changefeed.scribe.journal.record(old.changefeed.scribe.head())
+            scribe.journal.record(scribe.head())
 
     def go_to_the_end(self, new: Writer | None, upto: int, **settings: Any) -> None:
         """Read on, and start again when it is told to."""
@@ -180,18 +188,30 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         changefeed.close()
 
 
-MOMENTS = [("create", ".csv"), ("get", "CDC.index"), ("swap", "CDC.index"), ("create_bytes", "schema_")]
-FIRST = [moment for moment in MOMENTS if moment[0] != "get"]  # of a directory; there no index is read
-LATER = [moment for moment in MOMENTS if moment[0] != "create_bytes"]
-PAUSES = [(0, moment) for moment in FIRST] + [(2, moment) for moment in LATER]
+class Pause(NamedTuple):
+    """Where the old writer is stopped, how much it had landed, and whether it was started again before."""
+
+    done: int
+    moment: tuple[str, str]
+    restarted: bool = False
+
+    def stop(self, scene: Scene, upto: int) -> None:
+        scene.pause_old(self.moment, self.done, upto, restarted=self.restarted)
+
+
+DATA, READ, INDEX = ("create", ".csv"), ("get", "CDC.index"), ("swap", "CDC.index")
+FIRST = [Pause(0, moment) for moment in (("create_bytes", "schema_"), DATA, INDEX)]  # no index is read
+LATER = [Pause(2, moment) for moment in (DATA, INDEX)]  # the tag of the last index is the condition
+AGAIN = [Pause(2, moment, restarted=True) for moment in (DATA, READ, INDEX)]
+PAUSES = FIRST + LATER + AGAIN
 
 
 @pytest.mark.parametrize("upto", [4, 7], ids=["same cut", "other cut"])
-@pytest.mark.parametrize(("done", "moment"), PAUSES)
+@pytest.mark.parametrize("pause", PAUSES, ids=str)
 def test_an_old_writer_that_goes_on_before_the_new_one_lands_does_no_harm(
-    scene: Scene, done: int, moment: tuple[str, str], upto: int
+    scene: Scene, pause: Pause, upto: int
 ) -> None:
-    scene.pause_old(moment, done, 4)
+    pause.stop(scene, 4)
     new = scene.open()
     scene.old_goes_on()
     scene.go_to_the_end(new, upto)
@@ -200,11 +220,11 @@ def test_an_old_writer_that_goes_on_before_the_new_one_lands_does_no_harm(
 
 
 @pytest.mark.parametrize("upto", [4, 7], ids=["same cut", "other cut"])
-@pytest.mark.parametrize(("done", "moment"), PAUSES)
+@pytest.mark.parametrize("pause", PAUSES, ids=str)
 def test_an_old_writer_that_goes_on_after_the_new_one_landed_does_no_harm(
-    scene: Scene, done: int, moment: tuple[str, str], upto: int
+    scene: Scene, pause: Pause, upto: int
 ) -> None:
-    scene.pause_old(moment, done, 4)
+    pause.stop(scene, 4)
     new = scene.open()
     new.step(upto)
     scene.old_goes_on()
@@ -214,11 +234,9 @@ def test_an_old_writer_that_goes_on_after_the_new_one_landed_does_no_harm(
     assert scene.numbers() == list(range(1, 13))
 
 
-@pytest.mark.parametrize(("done", "moment"), PAUSES)
-def test_an_old_writer_that_outlives_several_new_ones_does_no_harm(
-    scene: Scene, done: int, moment: tuple[str, str]
-) -> None:
-    scene.pause_old(moment, done, 4)
+@pytest.mark.parametrize("pause", PAUSES, ids=str)
+def test_an_old_writer_that_outlives_several_new_ones_does_no_harm(scene: Scene, pause: Pause) -> None:
+    pause.stop(scene, 4)
     for _ in range(3):
         scene.open()  # each dies before it lands anything
     new = scene.open()
@@ -230,11 +248,9 @@ def test_an_old_writer_that_outlives_several_new_ones_does_no_harm(
 
 @pytest.mark.parametrize("waits", ["before", "after"])
 @pytest.mark.parametrize("upto", [4, 7], ids=["same cut", "other cut"])
-@pytest.mark.parametrize(("done", "moment"), PAUSES)
-def test_past_midnight_an_old_writer_does_no_harm_either(
-    scene: Scene, done: int, moment: tuple[str, str], upto: int, waits: str
-) -> None:
-    scene.pause_old(moment, done, 4)
+@pytest.mark.parametrize("pause", PAUSES, ids=str)
+def test_past_midnight_an_old_writer_does_no_harm_either(scene: Scene, pause: Pause, upto: int, waits: str) -> None:
+    pause.stop(scene, 4)
     scene.wall_s = DAY_S
     new = scene.open()
     if waits == "after":
@@ -375,7 +391,7 @@ START, COPY = "start", "copy"  # where a writer is paused: before it looks for t
 
 @dataclass
 class PausedObjects:
-    """An object store whose first data file of a number is paused inside `create`, until `go_on`."""
+    """An object store that pauses inside `create` of a data file, or before it replaces an object, until `go_on`."""
 
     store: ObjectStore
     stop_at: tuple[str, str] = ("", "")
@@ -398,6 +414,12 @@ class PausedObjects:
                 assert self.going.wait(60.0)
 
         self.store.create(path, head, slices, paused)
+
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
+        if self.stop_at[0] == "swap" and self.stop_at[1] in path and not self.going.is_set():
+            self.reached.set()
+            assert self.going.wait(60.0)
+        return self.store.swap(path, data, tag)
 
     def go_on(self) -> None:
         self.going.set()
@@ -482,5 +504,20 @@ def test_an_old_writer_with_several_large_files_goes_on_where_the_new_one_landed
         new.step(upto)  # the same files as the old one planned
     remote.old_goes_on()
     remote.go_to_the_end(new, 9)  # another cut than the old one's
+    remote.go_to_the_end(None, 12)
+    assert remote.numbers() == list(range(1, 13))
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["by its tag", "after a read"])
+@pytest.mark.parametrize("upto", [4, 7], ids=["same cut", "other cut"])
+def test_an_old_writer_that_is_about_to_put_an_index_on_an_object_store_sets_nothing_back(
+    remote: RemoteScene, upto: int, restarted: bool
+) -> None:
+    remote.pause_old(INDEX, 2, 4, restarted=restarted)
+    new = remote.open()
+    new.step(upto)
+    remote.old_goes_on()
+    assert remote.numbers() == list(range(1, upto + 1))
+    remote.go_to_the_end(new, 10)
     remote.go_to_the_end(None, 12)
     assert remote.numbers() == list(range(1, 13))

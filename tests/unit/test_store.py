@@ -146,21 +146,21 @@ def test_a_swap_replaces_only_what_was_read(store: Store) -> None:
     assert found is not None
     data, tag = found
     assert data == b"1"
-    assert store.swap("x/meta", b"2", tag)
-    assert not store.swap("x/meta", b"3", tag), "it is another one by now"
+    assert store.swap("x/meta", b"2", tag) is not None
+    assert store.swap("x/meta", b"3", tag) is None, "it is another one by now"
     assert store.get("x/meta") == b"2"
     fresh = store.get_tagged("x/meta")
     assert fresh is not None
-    assert store.swap("x/meta", b"4", fresh[1])
+    assert store.swap("x/meta", b"4", fresh[1]) is not None
     store.delete("x/meta")
-    assert not store.swap("x/meta", b"5", fresh[1]), "it is gone"
+    assert store.swap("x/meta", b"5", fresh[1]) is None, "it is gone"
     assert store.get("x/meta") is None
 
 
 def test_a_swap_without_a_tag_makes_what_is_not_there(store: Store) -> None:
     assert store.get_tagged("x/meta") is None
-    assert store.swap("x/meta", b"1", "")
-    assert not store.swap("x/meta", b"2", "")
+    assert store.swap("x/meta", b"1", "") is not None
+    assert store.swap("x/meta", b"2", "") is None
     assert store.get("x/meta") == b"1"
 
 
@@ -338,7 +338,7 @@ def test_a_temporary_file_cleaned_up_by_another_process_may_pass_and_does_not_ha
 def test_what_a_killed_process_left_of_an_index_goes_with_the_next_one(files: FileStore, tmp_path: Path) -> None:
     files.create_bytes("x/CDC.index", b"1")
     (tmp_path / "sink" / "x" / f"CDC.index{HALF_WRITTEN}").write_bytes(b"a longer half")
-    assert files.swap("x/CDC.index", b"2", content_tag(b"1"))
+    assert files.swap("x/CDC.index", b"2", content_tag(b"1")) is not None
     assert list(files.list("")) == [("x/CDC.index", 1)]
     assert files.get("x/CDC.index") == b"2"
 

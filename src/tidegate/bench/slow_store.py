@@ -85,7 +85,10 @@ class SlowStores:
 
 
 class _SlowStore:
-    """Asks a plain store, later. What that one asks of itself takes no time: it is one request."""
+    """Asks a plain store, later. What that one asks of itself takes no time: it is one request.
+
+    As on S3 the tag of an object follows from its content.
+    """
 
     concurrency = None  # as of an object store: as many landings at once as there are workers for
 
@@ -93,7 +96,7 @@ class _SlowStore:
         self._plain, self._stores = plain, stores
 
     def tag_of(self, data: bytes) -> str | None:
-        return None
+        return self._plain.tag_of(data)
 
     def __getattr__(self, name: str) -> Any:
         ask, stores = getattr(self._plain, name), self._stores

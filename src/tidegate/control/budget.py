@@ -15,10 +15,9 @@ from tidegate.control.columns import Numbers
 from tidegate.control.dispatchers import Dispatchers
 from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
-from tidegate.format.tables import SETTLED
+from tidegate.format.tables import CHECK, LOOK, SETTLED
 
-_TABLE_REQUESTS = 3  # for a table with one file: put the data, read the index, put the index
-_SCHEMA_REQUESTS = 2  # for its schema file: look for it, put it
+_TABLE_REQUESTS = 2  # for a table with one file: put the data, put the index
 _SAVED_S = 2.0  # unspent requests are kept this long, so that a burst after an idle hour stays small
 
 
@@ -40,10 +39,14 @@ class Budget:
             self.requests, self._refilled = min(self.requests + since * budget, _SAVED_S * budget), now
 
     def spend(self, round_: Round) -> None:
-        """The round goes out: a request for each file, two for each index, and those for schema files."""
-        lanes = len(np.unique(round_.lane))
-        asked = len(round_) + (_TABLE_REQUESTS - 1) * lanes + _SCHEMA_REQUESTS * int((round_.schema != SETTLED).sum())
-        self.requests -= asked if self.limits.put_budget is not None else 0
+        """The round goes out, and what it will ask at least is paid."""
+        if self.limits.put_budget is not None:
+            self.requests -= _least_requests(round_)
+
+    def settle(self, round_: Round, asked: int) -> None:
+        """The round has answered: what it asked beyond the least is paid too, such as an index that had to be read."""
+        if self.limits.put_budget is not None:
+            self.requests -= max(0, asked - _least_requests(round_))
 
     def affordable(self, ready: Numbers, now: float) -> Numbers:
         """Of these dispatchers, those that the budget pays for now: the oldest and largest.
@@ -68,3 +71,9 @@ class Budget:
         score = (now - ds.oldest_at[ready]) / limits.age_bound_s + ds.queued_bytes[ready] / limits.file_size_bytes
         best: Numbers = ready[np.argsort(-score, kind="stable")[:most]]
         return best
+
+
+def _least_requests(round_: Round) -> int:
+    """A put for each file, each index and each schema file; a list before schema files that may exist."""
+    lists = int(((round_.schema == CHECK) | (round_.schema == LOOK)).sum())
+    return len(round_) + len(np.unique(round_.lane)) + int((round_.schema != SETTLED).sum()) + lists

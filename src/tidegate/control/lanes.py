@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.control.columns import Columns, Ints, Numbers, group_positions, group_sizes, group_starts
+from tidegate.control.tags import Tags
 from tidegate.format.tables import CHECK, LOOK, SETTLED, WRITE
 
 
@@ -68,6 +69,7 @@ class Lanes(Columns):
         super().__init__()
         self.newest_date = 0  # no lane gets an older one, also if the clock is set back
         self.foreign = False  # another writer's files are on the sink: each new directory is looked at first
+        self.tags = Tags()  # of the index files of active lanes
         # By lane and number, the last (commit_ts, seq) of the files that an old writer may still create.
         self._owed: dict[int, dict[int, set[tuple[int, int]]]] = {}
 
@@ -100,6 +102,7 @@ class Lanes(Columns):
         new = version != self.version[lane]
         fresh = (dates != self.date[lane]) | new
         self.number[lane[fresh]] = 0
+        self.tags.forget(lane[fresh])
         if self.foreign:
             self.schema_version[lane[fresh]] = 0
         self.directory[lane[new]] = version[new]
@@ -108,6 +111,7 @@ class Lanes(Columns):
     def redirect(self, lane: Numbers, version: Ints, destinations: list[Destination], counts: Ints) -> Numbered:
         """The files of these lanes, so many of each, go elsewhere: number them behind the files that exist there."""
         directory, last, schema = np.array(destinations, np.int64).T
+        self.tags.forget(lane)
         self.directory[lane], self.number[lane], self.look[lane] = directory, last + counts, False
         settled = schema == SETTLED
         self.schema_version[lane[settled]] = version[settled]
@@ -118,6 +122,10 @@ class Lanes(Columns):
             np.repeat(self.date[lane], counts),
             np.where(within == 0, np.repeat(schema, counts), SETTLED).astype(np.int8),
         )
+
+    def reset(self, rows: Numbers) -> None:
+        super().reset(rows)
+        self.tags.forget(rows)
 
     def settle(self, lane: Numbers, version: Ints) -> None:
         """These lanes have landed a file of this version, so its schema file exists."""

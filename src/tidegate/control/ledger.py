@@ -114,6 +114,7 @@ class Ledger:
         kept = fresh.keep(fresh.length > 0)
         self.queues.note_databases(kept.dispatcher[kept.starts], kept.databases())
         new = admit_ddls(ddls, self.blocking, self.queues, self.progress)
+        self.queues.unseen.note((table.schema, table.table) for ddl in new for table in ddl.event.tables)
         blocks = self.blocking.arrive(new, batch, now)
         refuse_divided(kept, self.blocking.markers)
         rename(kept, self.queues)
@@ -138,9 +139,9 @@ class Ledger:
 
     # -- durable -------------------------------------------------------------------------------------------------
 
-    def plan(self, now: float, date: int) -> Round | None:
-        """The next round to land, or None when nothing is due."""
-        round_ = self.planner.plan(now, date, self.spool)
+    def plan(self, now: float, date: int, free_tasks: int = 1) -> Round | None:
+        """The next round to land, or None when nothing is due. So many land tasks are free to take one."""
+        round_ = self.planner.plan(now, date, self.spool, free_tasks)
         if round_ is not None:
             self.accounts.planned(round_)
         return round_
@@ -153,14 +154,19 @@ class Ledger:
         seconds: float,
         elsewhere: Mapping[int, Found] = NOWHERE,
         hung: NDArray[np.bool_] | None = None,
+        tags: pa.Array | None = None,
+        requests: int = 0,
     ) -> Durable:
         """A round has answered. Files that landed are durable; a file that failed is retried under the same number.
 
         Lanes that hung are retried apart from the others. `elsewhere` has the lanes whose schema file exists under
-        another version: their files are planned again there, or dropped. `seconds` is how long the round took.
+        another version: their files are planned again there, or dropped. `seconds` is how long the round took, and
+        `requests` how many it asked; `tags` has the tags of the index files that it put.
         """
         self.accounts.answered(round_, landed)
         self.planner.answered(round_, landed)
+        self.planner.budget.settle(round_, requests)
+        self.queues.lanes.tags.renew(round_.lane, tags)
         moved, dropped = redirect(self.planner, round_, elsewhere, now)
         failed = ~landed & ~dropped & ~moved
         self.blocking.landed(round_.dispatcher)
@@ -169,6 +175,8 @@ class Ledger:
         if failed.any():
             self.planner.retries.failed(round_, failed, np.zeros_like(failed) if hung is None else hung, now)
         self.planner.pace.measure(int(round_.bytes[landed].sum()), int(landed.sum()), seconds)
+        hung_lanes = 0 if hung is None else len(np.unique(round_.lane[hung]))
+        self.planner.pace.adapt(len(np.unique(round_.lane[landed])), hung_lanes)
         return Durable(
             done.segments + given_up.segments,
             done.ages_s,

@@ -16,9 +16,11 @@ from tidegate.control.columns import Ints, Numbers
 MIB = 1 << 20
 _AGE_LEAD = 0.1
 _LONG_ROUND = 4
+_STRETCHED = 1.5  # times its length, at most: a short rest would cost a job of its own, while other tasks are idle
 _LEAST_FILES = 64  # also a slow store gets this many at once: it may be slow for each request, not for all together
 _TELLING_BYTES, _TELLING_FILES = 16 * MIB, 50  # a smaller round says more about its job than about the store
 _NEWEST_WEIGHT = 0.3
+_TELLING_HUNG, _LEAST_SHARE = 8, 1 / 32  # lanes; of the lanes of a task
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Pace:
     limits: Limits
     bytes_per_s: float = 128.0 * MIB
     files_per_s: float = 1_000.0
+    free_tasks: int = 1  # land tasks that could begin a round now
+    lane_share: float = 1.0  # of the lanes that a land task may run at once
 
     def measure(self, landed_bytes: int, files: int, seconds: float) -> None:
         """Learn from a round that landed so much. One slow round changes the speed by a third, not to its own."""
@@ -66,6 +70,17 @@ class Pace:
             self.bytes_per_s += _NEWEST_WEIGHT * (landed_bytes / seconds - self.bytes_per_s)
         if files >= _TELLING_FILES:
             self.files_per_s += _NEWEST_WEIGHT * (files / seconds - self.files_per_s)
+
+    def adapt(self, landed: int, hung: int) -> None:
+        """So many lanes of a round landed and hung. If most hung, the store had more to do at once than it can.
+
+        All requests of an overloaded store are late, and lanes that are given up only add to its work. So half as many
+        lanes are tried, and a little more after each round in which none hung. One table that hangs changes nothing.
+        """
+        if hung >= max(_TELLING_HUNG, landed):
+            self.lane_share = max(_LEAST_SHARE, self.lane_share / 2)
+        elif landed and not hung:
+            self.lane_share = min(1.0, self.lane_share * 1.5)
 
     @property
     def most_bytes(self) -> int:
@@ -94,8 +109,11 @@ class Pace:
         """Files for one round.
 
         When more is due than several rounds take, most of it waits anyway. Rounds are longer then: with fewer jobs all
-        of it is done sooner.
+        of it is done sooner. What is due is divided evenly among the tasks that are free, so that they end together and
+        no short rest is left over for one of them.
         """
         paced = self.files_per_s * self.limits.round_seconds
-        paced *= _LONG_ROUND if due > _LONG_ROUND * paced else 1
-        return min(self.limits.round_tables, max(_LEAST_FILES, int(paced)))
+        long = paced * (_LONG_ROUND if due > _LONG_ROUND * paced else 1)
+        share = -(-due // max(1, self.free_tasks))
+        wanted = max(share, paced / 2) if paced < due and share <= _STRETCHED * long else long
+        return min(self.limits.round_tables, max(_LEAST_FILES, int(wanted)))

@@ -221,6 +221,7 @@ class Places:
         """These go on in directories of their own, which have no files yet."""
         lane = self.dispatchers.lane[numbers]
         self.lanes.own[lane], self.lanes.number[lane] = True, 0
+        self.lanes.tags.forget(lane)
 
     def _look_where_left(self, numbers: Numbers, first_ts: Ints, targets: pa.Array) -> None:
         """Holders of a target that somebody left look first, or give it up if their changes are older than those."""

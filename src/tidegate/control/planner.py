@@ -65,12 +65,13 @@ class Planner:
         self.budget = Budget(self.limits, self.queues.dispatchers)
         self.pace = Pace(self.limits)
 
-    def plan(self, now: float, date: int, spool: Spool) -> Round | None:
-        """The next round, or None when nothing can land now.
+    def plan(self, now: float, date: int, spool: Spool, free_tasks: int = 1) -> Round | None:
+        """The next round, or None when nothing can land now. `free_tasks` of the land tasks are idle, this one counted.
 
         Suspects, rounds that hung before, alternate with all others. So they get their turn however much is due, and
         never take two land tasks in a row from the tables that work.
         """
+        self.pace.free_tasks = free_tasks
         if self.closing:
             self.retries.shorten_pauses(now)
         if self._others_first:

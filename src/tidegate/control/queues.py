@@ -20,6 +20,7 @@ from tidegate.control.items import END, Items
 from tidegate.control.lanes import Lanes
 from tidegate.control.names import Names, Target
 from tidegate.control.places import Places
+from tidegate.control.unseen import Unseen
 from tidegate.errors import BadEvents
 
 
@@ -37,6 +38,7 @@ class Queues:
     places: Places = field(init=False)
     queued: int = 0  # items in queues
     active: int = 0  # dispatchers with an item in their queue
+    unseen: Unseen = field(default_factory=Unseen)  # names under which no schema file exists
     dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # sorted keys whose state was given up
     dropped_own: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of these, who has an own directory
     _keys: Keys = field(default_factory=Keys)

@@ -18,7 +18,7 @@ from tidegate.control.columns import Ints, Numbers, group_starts
 from tidegate.control.cut import Cut
 from tidegate.control.queues import Queues
 from tidegate.errors import BrokenInvariant
-from tidegate.format.tables import SETTLED
+from tidegate.format.tables import CHECK, NEW, SETTLED, WRITE
 
 _BY_FILE = ("plan", "dispatcher", "lane", "number", "version", "directory", "date", "bytes", "reason", "schema")
 
@@ -42,7 +42,7 @@ class Round:
     date: Ints
     bytes: Ints
     reason: NDArray[np.str_]
-    schema: NDArray[np.int8]  # what the land task does about the schema file first: SETTLED, CHECK, WRITE or LOOK
+    schema: NDArray[np.int8]  # what the land task does about the schema file first: see `format/tables.py`
     attempt: int = 0
     fresh: bool = True  # the journal does not know its files yet
     suspect: bool = False  # its lanes hung before
@@ -123,6 +123,7 @@ def number_files(queues: Queues, cut: Cut, reason: str, date: int, numbering: Nu
     queues.names.begin_versions(owners[heads], version[heads])
     queues.place_new(owners[heads], version[heads], items.first_ts[cut.slots[starts[heads]]])
     numbered = lanes.begin(lane, version, date)
+    _spare_lists(queues, owners, numbered.schema)
     return Round(
         id=numbering.round_id(),
         plan=numbering.plans(len(lane)),
@@ -135,3 +136,12 @@ def number_files(queues: Queues, cut: Cut, reason: str, date: int, numbering: Nu
         reason=np.full(len(lane), reason),
         **numbered._asdict(),
     )
+
+
+def _spare_lists(queues: Queues, owners: Numbers, schema: NDArray[np.int8]) -> None:
+    """Under a name that comes for the first time no other schema file can exist: it is written without a look."""
+    if not queues.unseen.was_empty:
+        return
+    checked = np.flatnonzero((schema == CHECK) | (schema == WRITE))
+    first = queues.unseen.first(queues.names.pairs(owners[checked]))
+    schema[checked[first]] = NEW

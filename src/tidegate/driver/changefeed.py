@@ -71,6 +71,8 @@ class Changefeed:
         rules = TableRules(o.rules)
         target = None if o.rules.routes_nothing else rules.target
         self.ledger = restored_ledger(o.sink, limits, found, self.clock.steady(), target)
+        # With routes two tables of other names may have one target.
+        self.ledger.queues.unseen.was_empty = started.was_empty and o.rules.routes_nothing
         self.observer = Observer(self.life, self.clock, self.ledger, self.metrics, self.totals)
         self.book = PlanBook(
             self.ledger, dict(found.layouts), self.spool.reader, o.land, rules, o.changefeed_id,

@@ -98,7 +98,8 @@ class Landing:
     def _next_round(self, now: float) -> Round | None:
         """The planner's next round, unless land tasks have the slots they may have: half, while ingest needs some."""
         most = max(1, self.slots // 2) if self.intake.ingesting else self.slots
-        round_ = self.ledger.plan(now, self._date()) if self._running < most else None
+        free = most - self._running
+        round_ = self.ledger.plan(now, self._date(), free) if free > 0 else None
         if round_ is not None:
             self._running += 1
             if round_.fresh:
@@ -142,7 +143,9 @@ class Landing:
             elsewhere = _elsewhere(round_, receipts)
             self.observer.failed(round_, receipts, ~landed & ~np.isin(round_.lane, list(elsewhere)))
             now = self.clock.steady()
-            durable = self.ledger.receive(round_, landed, now, seconds, elsewhere, _is(receipts, HUNG))
+            tags, requests = receipts["tag"].combine_chunks(), pc.sum(receipts["requests"]).as_py()
+            hung = _is(receipts, HUNG)
+            durable = self.ledger.receive(round_, landed, now, seconds, elsewhere, hung, tags, requests)
             self.scribe.landed(round_.plan[landed].tolist(), durable)
             self.observer.landed(round_, landed, durable)
             self.life.notify()

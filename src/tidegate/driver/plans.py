@@ -101,11 +101,13 @@ class PlanBook:
             round_.version, round_.directory, layouts,
             [self._selected(owner, layout) for owner, layout in zip(owners, layouts.tolist(), strict=True)],
             [dates[number] for number in round_.date.tolist()], round_.number, round_.schema, round_.bytes,
+            queues.lanes.tags.take(round_.lane),
             *(_lists(column[slots], round_.bounds) for column in (items.segment, items.offset, items.length)),
         ]  # fmt: skip
         rows = [pa.array(column, kind) for column, kind in zip(columns, PLANS.types, strict=True)]
         shared = {int(key): self.layouts[int(key)] for key in np.unique(layouts)}
-        job = LandJob(self.options, segments, shared, self.reader, self.foreign)
+        share = self.ledger.planner.pace.lane_share
+        job = LandJob(self.options, segments, shared, self.reader, self.foreign, share)
         return pa.Table.from_arrays(rows, schema=PLANS), job
 
     def schema_plans(self, writes: Sequence[Write], events: Mapping[Key, DdlEvent]) -> list[SchemaPlan]:

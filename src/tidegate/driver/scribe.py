@@ -194,7 +194,8 @@ class Scribe:
                     f"`{METADATA}` says checkpoint-ts {other}, which is past ours: this sink has another writer now, "
                     "so this one stops; run only one changefeed per sink"
                 )
-            if self.store.swap(METADATA, metadata_text(checkpoint).encode(), found[1] if found is not None else ""):
+            tag = found[1] if found is not None else ""
+            if self.store.swap(METADATA, metadata_text(checkpoint).encode(), tag) is not None:
                 self.written_checkpoint, self._metadata_fails = checkpoint, False
         except LandingError as exc:  # `metadata` only says less than is true, so the next time is soon enough
             self.observer.retried()

@@ -1,10 +1,13 @@
 """The index of a directory: the object that names its last data file.
 
 Promise: an index never goes back to an earlier file, however late a process writes it. It is replaced by a conditional
-put, so a process that was paused after reading it cannot overwrite what another one wrote meanwhile.
+put, so a process that was paused cannot overwrite what another one wrote meanwhile. The condition is the tag that the
+index has if nobody else wrote it. Only when the condition fails the index is read.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from tidegate.errors import StoreConflict, StoreRefused, StoreUnavailable
 from tidegate.format.layout import DataKey, PathOptions, data_path, index_path, index_text, parse_index_text
@@ -13,31 +16,50 @@ from tidegate.storage.store import Beat, Store
 _TRIES = 3
 
 
-def put_index(store: Store, key: DataKey, number: int, options: PathOptions, before: int | None, beat: Beat) -> int:
-    """Let the index name file `number`, unless it names a later one; returns the requests it took.
+class Indexed(NamedTuple):
+    """The requests it took, and the tag of the index; "" where the tag follows from the content."""
 
-    `before` is the file that it should name now, 0 if there should be no index, None if that is unknown. If the
-    index is another than that, or if the store cannot compare by content, it is read first.
+    requests: int
+    tag: str
+
+
+def put_index(
+    store: Store, key: DataKey, number: int, options: PathOptions, before: int | None, beat: Beat, last_tag: str = ""
+) -> Indexed:
+    """Let the index name file `number`, unless it names a later one.
+
+    `before` is the file that it should name now, 0 if there should be no index, None if that is unknown. `last_tag` is
+    the tag it should have, "" if that is unknown. An index whose tag is unknown, or is another, is read first.
     """
     path, text = index_path(key, options), index_text(key, number, options).encode()
-    tag = store.tag_of(index_text(key, before, options).encode()) if before else None
-    tag, requests = "" if before == 0 else tag, 0
+    tag: str | None = last_tag or None
+    if before == 0:
+        tag = ""
+    elif before and tag is None:
+        tag = store.tag_of(index_text(key, before, options).encode())
+    requests = 0
     for _ in range(_TRIES):
         beat(0)
         if tag is None:
             requests += 1
             found = store.get_tagged(path)
             if found is not None and found[0] == text:
-                return requests
+                return Indexed(requests, _kept(store, text, found[1]))
             if found is not None and (ahead := number_in(found[0], options.extension)) > number:
                 raise StoreConflict(f"{path} names file {ahead} already: another writer uses this sink")
             tag = found[1] if found is not None else ""
             beat(0)
         requests += 1
-        if store.swap(path, text, tag):
-            return requests
+        made = store.swap(path, text, tag)
+        if made is not None:
+            return Indexed(requests, _kept(store, text, made))
         tag = None
     raise StoreUnavailable(f"{path} was changed by somebody else each time it was to be written")
+
+
+def _kept(store: Store, text: bytes, tag: str) -> str:
+    """A tag that follows from the content is not worth keeping."""
+    return "" if not tag or tag == store.tag_of(text) else tag
 
 
 def last_number(store: Store, key: DataKey, options: PathOptions) -> tuple[int, int]:

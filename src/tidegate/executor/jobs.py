@@ -58,3 +58,4 @@ class LandJob:
     layouts: dict[int, str]
     reader: SegmentReader
     foreign: bool = False  # files of another writer exist on this sink: check a directory before its first use
+    lane_share: float = 1.0  # of the lanes that may run at once; less on a store that has too much to do

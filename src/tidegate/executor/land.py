@@ -44,7 +44,7 @@ def land_files(plans: pa.Table, job: LandJob) -> pa.Table:
     for plan in file_plans(plans):
         grouped.setdefault(plan.lane, []).append(plan)
     lanes = [_lane(files, job.options, sum(plan.bytes for plan in files)) for files in grouped.values()]
-    return _run(lanes, partial(_land_lane, job=job), job.options)
+    return _run(lanes, partial(_land_lane, job=job), job.options, job.lane_share)
 
 
 def land_schemas(plans: Sequence[SchemaPlan], options: LandOptions) -> pa.Table:
@@ -56,9 +56,12 @@ def _lane(plans: list[P], options: LandOptions, size: int) -> Lane[P]:
     return Lane(plans, [Receipt(plan.file) for plan in plans], Watch(options.stall_s), size)
 
 
-def _run(lanes: list[Lane[P]], work: Callable[[Lane[P], Store], None], options: LandOptions) -> pa.Table:
+def _run(
+    lanes: list[Lane[P]], work: Callable[[Lane[P], Store], None], options: LandOptions, share: float = 1.0
+) -> pa.Table:
     store = options.open_store(options.sink_uri, options.access)
-    return run_lanes(lanes, lambda lane: work(lane, store), store.concurrency, LANES_PER_WORKER * options.worker_count)
+    at_once = max(1, int(share * LANES_PER_WORKER * options.worker_count))
+    return run_lanes(lanes, lambda lane: work(lane, store), store.concurrency, at_once)
 
 
 def _land_lane(lane: Lane[FilePlan], store: Store, job: LandJob) -> None:
@@ -102,9 +105,10 @@ def _land_file(plan: FilePlan, receipt: Receipt, store: Store, job: LandJob, bea
 def _put_index(plan: FilePlan, receipts: list[Receipt], store: Store, job: LandJob, watch: Watch) -> None:
     """Let the index name this file, the last one; with that the files of all these receipts have landed."""
     started = time.monotonic()
-    before = plan.number - len(receipts)
-    receipts[-1].requests += put_index(store, plan.key, plan.number, job.options.paths, before, watch.beat)
-    receipts[-1].index_s = time.monotonic() - started
+    before, last = plan.number - len(receipts), receipts[-1]
+    put = put_index(store, plan.key, plan.number, job.options.paths, before, watch.beat, plan.tag)
+    last.requests, last.tag = last.requests + put.requests, put.tag
+    last.index_s = time.monotonic() - started
     if not watch.given_up:
         for receipt in receipts:
             receipt.outcome = LANDED

@@ -70,6 +70,7 @@ PLANS = pa.schema(
         ("number", pa.int64()),
         ("schema", pa.int8()),
         ("bytes", pa.int64()),
+        ("tag", pa.string()),
         ("segments", pa.list_(pa.int32())),
         ("offsets", pa.list_(pa.int64())),
         ("lengths", pa.list_(pa.int64())),
@@ -87,6 +88,7 @@ RECEIPTS = pa.schema(
         ("schema_check_s", pa.float64()),
         ("schema_write_s", pa.float64()),
         ("requests", pa.int64()),
+        ("tag", pa.string()),
         ("found_version", pa.int64()),
         ("found_number", pa.int64()),
         ("error", pa.string()),
@@ -110,8 +112,9 @@ class FilePlan(NamedTuple):
     selected: Sequence[int] | None  # columns that are written; None for all
     date: str
     number: int
-    schema: int  # what to do about the schema file first: SETTLED, CHECK, WRITE or LOOK
+    schema: int  # what to do about the schema file first: see `format/tables.py`
     bytes: int
+    tag: str  # that the index of its lane should have now; "" if unknown
     segments: Sequence[int]  # of its slices, with the two below
     offsets: Sequence[int]
     lengths: Sequence[int]
@@ -147,6 +150,7 @@ class Receipt:
     schema_check_s: float = 0.0
     schema_write_s: float = 0.0
     requests: int = 0
+    tag: str = ""  # of the index after this file; "" if unknown, or if it follows from the content
     found_version: int = 0
     found_number: int = 0
     error: str | None = None

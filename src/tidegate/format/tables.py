@@ -22,9 +22,10 @@ SCHEMA_FILE_FORMAT = 1
 # What a land task does about a version's schema file before its first data file:
 #   SETTLED  nothing: the schema file is known to exist
 #   CHECK    list the schema files; write this one unless one with the same columns exists, maybe of another version
-#   WRITE    write it, even if one with the same columns exists under another version
+#   WRITE    list the schema files; write this one, even if one with the same columns exists under another version
+#   NEW      write it without a look: nothing was ever written under this name
 #   LOOK     the driver has dropped the state of this table: find out which files exist, and write no data file
-SETTLED, CHECK, WRITE, LOOK = range(4)
+SETTLED, CHECK, WRITE, LOOK, NEW = range(5)
 
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _TEXTS = ("tinytext", "text", "mediumtext", "longtext")

@@ -74,24 +74,24 @@ class FileStore:
                 _make_folder(target.rpartition("/")[0], self._root)
                 _replace(self._temporary(), target, data)
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
         with _SortedErrors(path):
             if not tag:
-                return self._create(path, data)
+                return "" if self._create(path, data) else None
             target = self._path(path)
             try:
                 file = os.open(target, os.O_RDWR)
             except FileNotFoundError:
-                return False
+                return None
             try:
                 # All others wait for this lock, also while this process is paused: otherwise it could compare, sleep,
                 # and then overwrite what another process wrote meanwhile. If the process dies, the kernel unlocks.
                 fcntl.flock(file, fcntl.LOCK_EX)
                 if not _still_there(file, target) or content_tag(_read(file)) != tag:
-                    return False
+                    return None
                 # In the same directory: renames between directories wait for each other on the whole file system.
                 _replace(f"{target}{HALF_WRITTEN}", target, data)
-                return True
+                return ""  # `tag_of` tells the same
             finally:
                 os.close(file)
 

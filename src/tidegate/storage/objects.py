@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import re
 import uuid
 from collections.abc import Iterator
@@ -67,6 +68,7 @@ class ObjectStore:
         )
         self._prefix = f"{prefix}/" if prefix else ""
         self._scheme = urlsplit(sink_uri).scheme
+        self._tags_are_md5 = self._scheme == "s3"  # until the store tells another tag
 
     def prepare(self) -> None:
         """Also checks whether the server keeps the conditions of puts: all promises rest on them."""
@@ -76,7 +78,8 @@ class ObjectStore:
         if not self.create_bytes(probe, b""):
             raise StoreUnavailable(f"{probe} exists before it was created")
         try:
-            if self.create_bytes(probe, b"") or self.swap(probe, b"", '"00000000000000000000000000000000"\n1'):
+            another = '"00000000000000000000000000000000"\n1'
+            if self.create_bytes(probe, b"") or self.swap(probe, b"", another) is not None:
                 raise StoreRefused(
                     f"{self._sink_uri} ignores the conditions of puts (If-None-Match, If-Match), so two writers could "
                     "overwrite each other; use a store that keeps them"
@@ -92,7 +95,7 @@ class ObjectStore:
         else:
             body = next(parts_of(head, slices, self._one_put_bytes), b"")
             beat(size)
-            is_made = self._put(path, body, "create")
+            is_made = self._put(path, body, "create") is not None
             del body
         if not is_made:
             self._check_same(path, head, slices, beat)
@@ -101,22 +104,25 @@ class ObjectStore:
         return self._large.copies_if_absent(path)
 
     def create_bytes(self, path: str, data: bytes) -> bool:
-        return self._put(path, data, "create")
+        return self._put(path, data, "create") is not None
 
     def put(self, path: str, data: bytes) -> None:
         with self._sorted_errors(path):
             obstore.put(self._client, self._key(path), data, attributes=self._attributes, use_multipart=False)
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
         e_tag, _, version = tag.partition("\n")
-        found = {"e_tag": e_tag} | ({"version": version} if version else {})
-        return self._put(path, data, found if tag else "create")
+        expected = {name: value for name, value in (("e_tag", e_tag), ("version", version)) if value}
+        made = self._put(path, data, expected if tag else "create")
+        if made is not None and made != _md5_tag(data):
+            self._tags_are_md5 = False
+        return made
 
-    def _put(self, path: str, data: bytes | bytearray, mode: Any) -> bool:
-        """A put under a condition; False if the condition does not hold."""
+    def _put(self, path: str, data: bytes | bytearray, mode: Any) -> str | None:
+        """A put under a condition; returns the tag of what was made, None if the condition does not hold."""
         with self._sorted_errors(path):
             try:
-                obstore.put(
+                made = obstore.put(
                     self._client,
                     self._key(path),
                     data,
@@ -128,8 +134,14 @@ class ObjectStore:
                 missing = is_bucket_missing(exc) or (mode == "create" and isinstance(exc, FileNotFoundError))
                 if missing or may_pass(exc):  # another put is under way, and nobody knows yet how it ends
                     raise
-                return False
-        return True
+                return None
+        return self._tag(made["e_tag"], made["version"])
+
+    def _tag(self, e_tag: str | None, version: str | None) -> str:
+        """What the store compares: the generation on Google, the ETag elsewhere. "" if it told none."""
+        if self._scheme == "gs":
+            return f"\n{version}" if version else ""
+        return f"{e_tag}\n" if e_tag else ""
 
     def _check_same(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
         """The object that exists must have the bytes to be written: then an earlier try made it."""
@@ -152,7 +164,11 @@ class ObjectStore:
         return found[0] if found is not None else None
 
     def tag_of(self, data: bytes) -> str | None:
-        return None
+        """On S3 the ETag of an object that was put at once is its MD5, unless the bucket is encrypted with KMS keys.
+
+        A tag that is wrong does no harm: the condition fails, and the object is read.
+        """
+        return _md5_tag(data) if self._tags_are_md5 else None
 
     def get_tagged(self, path: str) -> tuple[bytes, str] | None:
         with self._sorted_errors(path):
@@ -162,7 +178,7 @@ class ObjectStore:
             except FileNotFoundError as exc:
                 check_bucket(exc)
                 return None
-            return data, f"{found.meta['e_tag'] or ''}\n{found.meta['version'] or ''}"
+            return data, self._tag(found.meta["e_tag"], found.meta["version"])
 
     def get_range(self, path: str, offset: int, length: int) -> bytes | None:
         if length <= 0:
@@ -220,3 +236,7 @@ class ObjectStore:
 
     def _sorted_errors(self, path: str) -> contextlib.AbstractContextManager[None]:
         return sorted_errors(path, self._sink_uri, self._secrets)
+
+
+def _md5_tag(data: bytes) -> str:
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"\n'

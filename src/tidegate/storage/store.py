@@ -56,14 +56,15 @@ class Store(Protocol):
     def put(self, path: str, data: bytes) -> None:
         """A small object; replaces one that exists."""
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
-        """A conditional put: replace a small object if it still has the tag that `get_tagged` gave. "" creates one.
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
+        """A conditional put: replace a small object if it still has this tag. The tag "" creates one.
 
-        False if another object exists by now, or none. So a process that was paused cannot undo what others wrote.
+        Returns the tag of the new object, "" if the store does not tell it. None if another object exists by now, or
+        none. So a process that was paused cannot undo what others wrote.
         """
 
     def tag_of(self, data: bytes) -> str | None:
-        """The tag of an object with these bytes; None if only the store knows."""
+        """The tag that an object with these bytes should have; None if only the store knows."""
 
     def get(self, path: str) -> bytes | None: ...
 
@@ -145,8 +146,8 @@ class NoopStore:
     def put(self, path: str, data: bytes) -> None:
         pass
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
-        return True
+    def swap(self, path: str, data: bytes, tag: str) -> str | None:
+        return ""
 
     def tag_of(self, data: bytes) -> str | None:
         return None

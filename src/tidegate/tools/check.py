@@ -172,7 +172,7 @@ class _Probe:
         before = self._store.get_tagged(self._path)
         stale = before[1] if before is not None else "none"
         self._store.put(self._path, b"newer")
-        if self._store.swap(self._path, b"stale", stale):
+        if self._store.swap(self._path, b"stale", stale) is not None:
             return Line(
                 "swap",
                 PROBLEM,
@@ -180,7 +180,7 @@ class _Probe:
                 USE_ANOTHER,
             )
         newer = self._store.get_tagged(self._path)
-        if newer is None or not self._store.swap(self._path, b"newest", newer[1]):
+        if newer is None or self._store.swap(self._path, b"newest", newer[1]) is None:
             return Line(
                 "swap",
                 PROBLEM,

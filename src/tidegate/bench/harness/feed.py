@@ -25,7 +25,7 @@ from tidegate.storage.store import StoreOpener, open_store
 from tidegate.tools.verify import Report, verify
 
 _POLL_S = 0.02
-_PATIENCE_S = 300.0
+_PATIENCE_S = 300.0  # a round of thousands of tables on a server process takes minutes on a busy machine
 
 
 class Watch(Protocol):
