@@ -75,6 +75,16 @@ class Change:
             return True
         return bool(self.databases & other.schemas or self.schemas & other.databases)
 
+    def may_wait_for(self, other: Change) -> bool:
+        """A table that is copied and has not sent everything yet may be in any database."""
+        pairs = ((self, other), (other, self))
+        return self.meets(other) or any(one.copies and two.databases for one, two in pairs)
+
+    @property
+    def copies(self) -> bool:
+        scope = self.event.blocked
+        return self.event.type == ddl.CREATE_TABLE and scope is not None and len(scope.table_ids) > 1
+
     @property
     def names(self) -> set[tuple[str, str]]:
         found = {(table.schema, table.table) for table in self.event.tables}
@@ -514,7 +524,7 @@ class DdlMachine(RuleBasedStateMachine):
         """All that can still come is above the resolved mark, so a DDL there knows all that is before it."""
         unfinished = [change for key, change in self.delivery.ddls.items() if key not in self.over]
         for change in unfinished:
-            earlier = [other for other in unfinished if other.key < change.key and other.meets(change)]
+            earlier = [other for other in unfinished if other.key < change.key and other.may_wait_for(change)]
             if change.key not in self.written and change.key.ts <= self.delivery.resolved + 1 and not earlier:
                 assert not self._is_drained(change), "who has drained and meets no earlier DDL is written"
 
