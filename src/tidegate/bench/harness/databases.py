@@ -10,6 +10,7 @@ the data live no longer than the process. `missing(name)` says why a server cann
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -19,11 +20,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
 
 from tidegate.errors import TidegateError
+from tidegate.sources.mysql.dump import NO_WAIT, dump
+from tidegate.sources.mysql.log.framing import ROTATE, header_of
 
 NAMES = ("mariadb", "mysql")
 _START_S = 60.0
+_READER_ID = 1001
+_CLOCK_CHANGES = "CET-1CEST,M3.5.0,M10.5.0/3"  # a session that sets time_zone to SYSTEM gets this zone
 _SHARE = Path("/usr/share/mysql")  # MariaDB's messages and the SQL that fills a new data directory
 _SYSTEM_TABLES = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
 _UNPACKED = Path(sys.prefix, "mysql")
@@ -52,6 +61,30 @@ class Database:
     pid: int
     data: Path
 
+    def connect(self, **options: Any) -> Connection:
+        """A session in UTC that commits every statement; `options` are those of PyMySQL."""
+        usual = {"host": "127.0.0.1", "port": self.port, "user": "root", "charset": "utf8mb4", "autocommit": True}
+        return pymysql.connect(**usual | options)
+
+    def begin_log(self) -> str:
+        """Begin a new log file; returns its name."""
+        with self.connect() as connection:
+            name: str = asked(connection, "FLUSH BINARY LOGS", "SHOW BINARY LOGS")[-1][0]
+        return name
+
+    def read_log(self, file: str) -> bytes:
+        """The events of this log file back to back, each with its checksum, as far as the file is written."""
+        with self.connect() as connection:
+            return b"".join(_events_of_file(dump(connection, file, 4, _READER_ID, NO_WAIT)))
+
+
+def asked(connection: Connection, *statements: str) -> list[tuple[Any, ...]]:
+    """The answer to the last statement."""
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall())
+
 
 def missing(name: str) -> str:
     """Why the server cannot be started here; empty if it can."""
@@ -73,12 +106,23 @@ def running_database(name: str, home: Path, *options: str) -> Iterator[Database]
         _fill(name, data, said.fileno())
         command = [*_program(name), *_BOTH, *_OWN[name], f"--datadir={data}", f"--port={port}", *options]
         command += [f"--socket={home / 's'}", f"--pid-file={home / 'pid'}"]
-        with subprocess.Popen(command, stdout=said, stderr=said, cwd=home) as process:
+        zone = os.environ | {"TZ": _CLOCK_CHANGES}
+        with subprocess.Popen(command, stdout=said, stderr=said, cwd=home, env=zone) as process:
             try:
                 _await(process, port, log)
                 yield Database(name, port, process.pid, data)
             finally:
                 process.kill()
+
+
+def _events_of_file(events: Iterator[bytes]) -> Iterator[bytes]:
+    for event in events:
+        header = header_of(event)
+        if not header.next_position:  # what the server says at the start is not in the file
+            continue
+        if header.kind == ROTATE:
+            return
+        yield event
 
 
 def _mariadbd() -> str | None:

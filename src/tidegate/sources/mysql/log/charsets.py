@@ -66,6 +66,7 @@ _DIFFERENT: dict[str, dict[int, str]] = {
     "hebrew": {0xAF: "\u203e"},
     "koi8u": {0x95: "\u2022"},
     "greek": {0xA1: "\u02bd", 0xA2: "\u02bc"} | dict.fromkeys((0xA4, 0xA5, 0xAA), "?"),
+    "tis620": dict.fromkeys((0xA0, *range(0xDB, 0xDF), *range(0xFC, 0x100)), "\ufffd"),
     "cp866": {0xFC: "\u207f", 0xFD: "\u00b2"},
     "cp1256": dict.fromkeys((0x8A, 0x8F, 0x98, 0x9A, 0x9F, 0xAA, 0xC0, 0xFF), "?"),
     "dec8": dict.fromkeys(b"\xa4\xa6\xac\xad\xae\xaf\xb4\xb8\xbe\xd0\xde\xf0\xfe\xff", "?")
@@ -223,7 +224,7 @@ def _more_characters(charset: str) -> dict[bytes, str]:
     more = {place: chr(0xE000 + i) for i, place in enumerate(places)}
     more |= {b"\x8f" + place: chr(0xE000 + len(places) + i) for i, place in enumerate(places)}
     if charset == "eucjpms":
-        more |= {bytes([0xAD, 0xA1 + i]): found for i, found in enumerate(_nec_row()) if found != "?"}
+        more |= {bytes([0xAD, 0xA1 + i]): found for i, found in enumerate(_nec_row()) if len(found) == 1}
         cells = [*(0xF3A1 + i for i in range(0x52, 0x5E)), *(0xF4A1 + i for i in range(0x5E))]
         more |= {b"\x8f" + cell.to_bytes(2): found for cell, found in zip(cells, _IBM_MORE, strict=True)}
     return more

@@ -5,8 +5,8 @@ containers of one level are found together, level by level, so the number of ste
 document and not the number of documents. Each value then gets its place among the pieces of the whole text.
 
 Keys are sorted by their bytes, as in TiDB; MySQL sorts them by their length first. TiDB's JSON has no decimals: one is
-printed as the double that its text means. Dates and times are texts with six digits of a second, other values of MySQL
-are `"base64:type15:..."`, as both databases print them.
+printed as what its text means, a double or an integer. Dates and times are texts with six digits of a second, other
+values of MySQL are `"base64:type15:..."`, as both databases print them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _INTEGERS = {_INT16: (2, True), _UINT16: (2, False), _INT32: (4, True), _UINT32:
 _INTEGERS |= {_INT64: (8, True), _UINT64: (8, False)}
 _WIDE = (0x01, 0x03)
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246  # opaque values that are printed in their own way
+_WHOLE = pa.decimal256(76, 0)  # holds every decimal of MySQL without a point
 _MOST_LEVELS = 102  # a document of MySQL has at most 100
 _WORDS = texts("", ", ", "{", "[", "}", "]", "null", "true", "false")
 _NOTHING, _COMMA, _NULL = 0, 1, 6
@@ -294,12 +295,23 @@ def _plain(shown: Texts) -> pa.Array:
 def _decimals(log: Bytes, place: Numbers) -> pa.Array:
     """Each has its own number of digits and its own scale before its bytes."""
     declared = unsigned(log, place, 2).astype(np.int64)
-    numbers = np.empty(len(place), np.float64)
+    parts, order = [], []
     for each in np.unique(declared).tolist():
         at = np.flatnonzero(declared == each)
-        shown = _plain(decimal_texts(log, place[at] + 2, each & 0xFF, each >> 8))
-        numbers[at] = shown.cast(pa.string()).cast(pa.float64()).to_numpy()
-    return double_texts(numbers)
+        shown = _plain(decimal_texts(log, place[at] + 2, each & 0xFF, each >> 8)).cast(pa.string())
+        parts.append(_as_number(shown, has_point=each >> 8 > 0))
+        order.append(at)
+    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(order))))
+
+
+def _as_number(shown: pa.Array, has_point: bool) -> pa.Array:
+    """What TiDB makes of a number's text: an integer if it has no point and fits into 64 bits, else a double."""
+    doubles = double_texts(shown.cast(pa.float64()).to_numpy())
+    if has_point:
+        return doubles
+    exact = shown.cast(_WHOLE)
+    fits = pc.and_(pc.greater_equal(exact, pa.scalar(-(1 << 63), _WHOLE)), pc.less(exact, pa.scalar(1 << 64, _WHOLE)))
+    return pc.if_else(fits, shown.cast(pa.binary()), doubles)
 
 
 def _moments(log: Bytes, kind: int, place: Numbers) -> pa.Array:
