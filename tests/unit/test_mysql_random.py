@@ -5,9 +5,11 @@ Each example is a table of some random types with many rows, so few examples loo
 
 from __future__ import annotations
 
+import os
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 import pyarrow as pa
@@ -44,8 +46,10 @@ def integers() -> st.SearchStrategy[Kind]:
         low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
         return Kind(f"{name}{' unsigned' * unsigned}", st.integers(low, high).map(number))
 
-    names = st.sampled_from([("tinyint", 8), ("smallint", 16), ("mediumint", 24), ("int", 32), ("bigint", 64)])
-    return st.builds(lambda name, unsigned: kind(*name, unsigned), names, st.booleans())
+    widths = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+    return st.builds(
+        lambda name, unsigned: kind(name, widths[name], unsigned), st.sampled_from([*widths]), st.booleans()
+    )
 
 
 def decimals() -> st.SearchStrategy[Kind]:
@@ -76,7 +80,7 @@ def moments() -> st.SearchStrategy[Kind]:
     def fraction(fsp: int, micros: int) -> str:
         return f".{micros:06d}"[: 1 + fsp] if fsp else ""
 
-    days = st.dates(min_value=np.datetime64("1000-01-01").item()).map(str)
+    days = st.dates(min_value=date(1000, 1, 1)).map(str)
     clocks = st.builds("{:02d}:{:02d}:{:02d}".format, st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
     micros = st.integers(0, 999_999)
 
@@ -138,7 +142,7 @@ def elements() -> st.SearchStrategy[Kind]:
 
 
 def documents() -> Kind:
-    scalars = (
+    scalars: st.SearchStrategy[object] = (
         st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(string.printable + "é😀", max_size=9)
     )
     scalars |= st.floats(allow_nan=False, allow_infinity=False).map(lambda value: value or 0.0)
@@ -193,7 +197,9 @@ def changes_of(rows: list[list[Pair]]) -> list[Change]:
     return changes + [("delete", shown(i, b"1" if i % 2 else b"0"), None) for i in range(len(rows)) if i % 3 == 0]
 
 
-FEW = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+# A long search has more examples, as everywhere (tests/conftest.py).
+EXAMPLES = 150 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 12
+FEW = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @FEW
