@@ -53,20 +53,37 @@ class Level(NamedTuple):
 
 def json_texts(log: Bytes, place: Numbers, size: Numbers) -> pa.Array:
     """The documents that stand at these places of the log. One without any bytes is `null`."""
+    try:
+        return _printed_documents(log, place, size)
+    except IndexError as exc:
+        raise BadValue("the JSON is broken", _first_broken(log, place, size)) from exc
+
+
+def _first_broken(log: Bytes, place: Numbers, size: Numbers) -> int:
+    """Which document it is; only now is each one looked at alone."""
+    for i in range(len(place)):
+        try:
+            _printed_documents(log, place[i : i + 1], size[i : i + 1])
+        except IndexError:
+            return i
+    return 0
+
+
+def _printed_documents(log: Bytes, place: Numbers, size: Numbers) -> pa.Array:
+    """An IndexError means that a document is broken."""
     pool = Pool()
     pool.add(_WORDS)
     empty = size == 0
     kind = np.where(empty, _LITERAL, log[np.where(empty, 0, place)]).astype(np.uint8)
     levels: list[Level] = []
-    nodes = _Nodes(np.arange(len(place)), kind, place + 1, None, None)
+    nodes, count = _Nodes(np.arange(len(place)), kind, place + 1, None, None), 0
     while len(nodes.kind):
-        if len(levels) == _MOST_LEVELS:
-            raise BadValue("the JSON is nested too deeply", int(_document(levels, nodes.parent[0])))
-        try:
-            levels.append(_level(log, nodes, empty if not levels else None, pool))
-            nodes = _members(log, nodes)
-        except IndexError as exc:
-            raise BadValue("the JSON is broken", 0) from exc
+        count += len(nodes.kind)
+        # Each value has bytes of its own, so more values than bytes, or more levels, means a container in itself.
+        if len(levels) == _MOST_LEVELS or count > len(log):
+            raise IndexError
+        levels.append(_level(log, nodes, empty if not levels else None, pool))
+        nodes = _members(log, nodes)
     return _joined(levels, pool)
 
 
@@ -76,12 +93,6 @@ class _Nodes(NamedTuple):
     place: Numbers  # of the value; of the entry in the container if the value is stored there
     ordinal: Numbers | None
     keys: pa.Array | None  # with their quotes and the colon; empty for a member of an array
-
-
-def _document(levels: list[Level], node: int) -> int:
-    for level in reversed(levels):
-        node = int(level.parent[node])
-    return node
 
 
 # The tree -------------------------------------------------------------------------------------------------------------
@@ -101,6 +112,8 @@ def _members(log: Bytes, nodes: _Nodes) -> _Nodes:
     kind, base = nodes.kind[above], nodes.place[above]
     wide = np.isin(kind, _WIDE)
     count = _sized(log, base, wide)
+    if int(count.sum()) > len(log):
+        raise IndexError
     parent = np.repeat(np.arange(len(above)), count)
     ordinal = np.arange(len(parent)) - np.repeat(np.cumsum(count) - count, count)
     wide_, base_, is_object = wide[parent], base[parent], _is_object(kind)[parent]
@@ -170,7 +183,7 @@ def _level(log: Bytes, nodes: _Nodes, empty: Flags | None, pool: Pool) -> Level:
     known[containers] = True
     for kind in np.unique(nodes.kind[~known]).tolist():
         at = np.flatnonzero((nodes.kind == kind) & ~known)
-        text[at] = _scalars(log, kind, nodes.place[at], pool, at if empty is not None else None)
+        text[at] = _scalars(log, kind, nodes.place[at], pool)
     comma = np.zeros(count, np.int64) if nodes.ordinal is None else (nodes.ordinal > 0).astype(np.int64) * _COMMA
     key = np.zeros(count, np.int64) if nodes.keys is None else pool.add(nodes.keys) + np.arange(count)
     return Level(nodes.parent, nodes.kind, nodes.place, comma, key, text, close)
@@ -198,7 +211,7 @@ def _joined(levels: list[Level], pool: Pool) -> pa.Array:
 # Scalars --------------------------------------------------------------------------------------------------------------
 
 
-def _scalars(log: Bytes, kind: int, place: Numbers, pool: Pool, documents: Numbers | None) -> Numbers:
+def _scalars(log: Bytes, kind: int, place: Numbers, pool: Pool) -> Numbers:
     """The piece numbers of the texts of values of one kind."""
     if kind == _LITERAL:
         return _NULL + log[place].astype(np.int64) % 3
@@ -214,7 +227,7 @@ def _scalars(log: Bytes, kind: int, place: Numbers, pool: Pool, documents: Numbe
         return _added(pool, _quoted(_slices(log, place, size)))
     if kind == _OPAQUE:
         return _opaque(log, place, pool)
-    raise BadValue("the JSON holds an unknown kind of value", 0 if documents is None else int(documents[0]))
+    raise IndexError  # a kind that is not known
 
 
 def _added(pool: Pool, shown: pa.Array) -> Numbers:
@@ -298,6 +311,8 @@ def _decimals(log: Bytes, place: Numbers) -> pa.Array:
     parts, order = [], []
     for each in np.unique(declared).tolist():
         at = np.flatnonzero(declared == each)
+        if not each >> 8 <= each & 0xFF <= 65:
+            raise IndexError
         shown = _plain(decimal_texts(log, place[at] + 2, each & 0xFF, each >> 8)).cast(pa.string())
         parts.append(_as_number(shown, has_point=each >> 8 > 0))
         order.append(at)

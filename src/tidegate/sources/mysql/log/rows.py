@@ -34,6 +34,7 @@ from tidegate.sources.mysql.log.images import (
     Images,
     Numbers,
     PartialImage,
+    Values,
     find_images,
     find_values,
 )
@@ -147,19 +148,20 @@ class _Group:
     def decode(self, numbers: Numbers, wanted: tuple[int, ...]) -> Rows:
         for table in np.unique(self.of_event).tolist():
             self.tables[table].refuse_unread()
-        images = self._images()
+        images, values = self._found()
         kinds = _KIND_OF[self.events.kind][images.event]
         first = _first_images(images, kinds)
         kind = kinds[first]
-        pool = self._pool(images, wanted)
+        pool = self._pool(images, values, wanted)
         before = pool.lists(np.where(kind > 0, first, -1))
         after = pool.lists(np.where(kind < _DELETE, first + (kind == _UPDATE), -1))
         event = images.event[first]
         return Rows(numbers[event], self.of_event[event], kind, before, after, self.tables)
 
-    def _images(self) -> Images:
+    def _found(self) -> tuple[Images, list[Values]]:
         try:
-            return find_images(self.log, self.events, self.shape)
+            images = find_images(self.log, self.events, self.shape)
+            return images, find_values(self.log, images.start, self.shape)
         except PartialImage as exc:
             raise BadLog(f"{self._table(exc.event).name}: {exc}") from exc
         except IndexError as exc:
@@ -168,8 +170,8 @@ class _Group:
     def _table(self, event: int) -> TableMap:
         return self.tables[int(self.of_event[event])]
 
-    def _pool(self, images: Images, wanted: tuple[int, ...]) -> ValuePool:
-        values, pool = find_values(self.log, images.start, self.shape), ValuePool(len(images.start))
+    def _pool(self, images: Images, values: list[Values], wanted: tuple[int, ...]) -> ValuePool:
+        pool = ValuePool()
         in_place = [i for i in wanted if is_in_place(self.shape[i])]
         if in_place and len(images.start):
             first = pool.add(texts_in_place(self.log, [values[i] for i in in_place]))
@@ -201,8 +203,7 @@ def _first_images(images: Images, kinds: npt.NDArray[np.int8]) -> Numbers:
 class ValuePool:
     """The texts of all columns of some images; lists of them are made by one Arrow `take`."""
 
-    def __init__(self, images: int) -> None:
-        self._images = images
+    def __init__(self) -> None:
         self._pool = Pool()
         self._columns: list[tuple[int, int, Flags | None]] = []
 

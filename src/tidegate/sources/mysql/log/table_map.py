@@ -130,8 +130,14 @@ def _read(body: bytes) -> TableMap:
 def _fields(body: bytes, at: int) -> Iterator[tuple[int, bytes]]:
     while at < len(body):
         field, (size, at) = body[at], packed_number(body, at + 1)
-        yield field, body[at : at + size]
+        yield field, _part(body, at, size)
         at += size
+
+
+def _part(raw: bytes, at: int, size: int) -> bytes:
+    if at + size > len(raw):
+        raise ValueError
+    return raw[at : at + size]
 
 
 def _stored(kinds: bytes, metadata: bytes, table: str) -> list[Stored]:
@@ -140,9 +146,19 @@ def _stored(kinds: bytes, metadata: bytes, table: str) -> list[Stored]:
         size = _METADATA_BYTES.get(kind, 0)
         if not size and kind not in _WIDTHS and kind not in _OLD:
             raise BadLog(f"{table} has a column of the unknown type {kind}")
-        found.append(_stored_as(kind, metadata[at : at + size]))
+        found.append(_stored_as(kind, _part(metadata, at, size)))
+        _check(found[-1])
         at += size
     return found
+
+
+def _check(column: Stored) -> None:
+    """Refuse what no server writes, so that whoever reads the values need not."""
+    kind, width, length_bytes, size, scale, _, _ = column
+    most = 8 if kind in (BIT, ENUM, SET) else 32
+    digits = 6 if kind in _FRACTIONS else 65 if kind == DECIMAL else size
+    if not (width or length_bytes or kind in _OLD) or width > most or length_bytes > 4 or not scale <= size <= digits:
+        raise ValueError
 
 
 def _stored_as(kind: int, metadata: bytes) -> Stored:
@@ -191,7 +207,9 @@ def _columns(stored: Sequence[Stored], nullable: Sequence[bool], more: dict[int,
     key = dict.fromkeys(_numbers(more.get(_KEY, b"")), 0)
     prefixed = list(_numbers(more.get(_PREFIX_KEY, b"")))
     key |= dict(zip(prefixed[::2], prefixed[1::2], strict=True))
-    for i, name in enumerate(_texts(more.get(_NAMES, b""), "utf8mb3")):
+    if any(each.kind in TEXTS and i not in charsets for i, each in enumerate(stored)):
+        raise ValueError
+    for i, name in zip(range(len(stored)), _texts(more.get(_NAMES, b""), "utf8mb3"), strict=True):
         charset = charsets.get(i, "")
         yield LogColumn(
             name,
@@ -227,7 +245,7 @@ def _texts(raw: bytes, charset: str) -> Iterator[str]:
     at = 0
     while at < len(raw):
         size, at = packed_number(raw, at)
-        yield text_of(raw[at : at + size], charset)
+        yield text_of(_part(raw, at, size), charset)
         at += size
 
 
@@ -254,6 +272,6 @@ def _elements(stored: Sequence[Stored], kind: int, raw: bytes) -> dict[int, list
             found[i] = []
             for _ in range(count):
                 size, at = packed_number(raw, at)
-                found[i].append(raw[at : at + size])
+                found[i].append(_part(raw, at, size))
                 at += size
     return found
