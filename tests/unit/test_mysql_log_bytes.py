@@ -196,6 +196,13 @@ def test_rows_without_their_table_are_refused() -> None:
         list(decode_rows(log, events.chosen(events.kind != TABLE_MAP), TableMaps()))
 
 
+def test_an_id_with_two_meanings_is_refused() -> None:
+    log = LOGS["mysql"].replace(b"\6orders\0", b"\6others\0", 1)
+    assert log != LOGS["mysql"]
+    with pytest.raises(BadLog, match=r"two tables have the id of kept\.orders; log files must be decoded one by one"):
+        changes_in(signed_again(bytearray(log)))
+
+
 def test_broken_json_names_table_and_column_and_not_the_value() -> None:
     log = bytearray(LOGS["mysql"])
     document = log.index(b"\0\2\0", log.index(b"emoji"))  # an object with two members

@@ -156,12 +156,12 @@ def _library_rows(database: Database, file: str) -> Iterator[dict[str, Any]]:
     kinds = [WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent]
     reader = BinLogStreamReader(
         settings, _READER_ID, log_file=file, log_pos=4, resume_stream=True, only_events=[*kinds, RotateEvent],
-        is_mariadb=database.name == "mariadb", enable_logging=False,
+        enable_logging=False,
     )  # fmt: skip
     try:
         for event in reader:
             if isinstance(event, RotateEvent):
-                if not event.next_binlog.startswith(file):  # on MariaDB the checksum follows the name
+                if event.next_binlog != file:
                     return
                 continue
             yield from event.rows
@@ -183,10 +183,10 @@ def _check_same(database: Database, file: str) -> None:
 
 
 def _same(ours: Values, theirs: list[Any]) -> bool:
-    return all(_same_value(one, other) for one, other in zip(ours, theirs, strict=True))
+    return all(same_value(one, other) for one, other in zip(ours, theirs, strict=True))
 
 
-def _same_value(text: bytes | None, value: Any) -> bool:
+def same_value(text: bytes | None, value: Any) -> bool:
     """Whether the text of an event means the Python object."""
     match value:
         case None:

@@ -37,6 +37,7 @@ from tidegate.sources.mysql.log.images import (
     Values,
     find_images,
     find_values,
+    unsigned,
 )
 from tidegate.sources.mysql.log.table_map import Shape, TableMap, read_table_map
 from tidegate.sources.mysql.log.texts import column_texts, is_in_place, texts_in_place
@@ -45,7 +46,7 @@ KINDS = (INSERT, UPDATE, DELETE)
 _INSERT, _UPDATE, _DELETE = range(3)
 _KIND_OF = np.zeros(256, np.int8)
 _KIND_OF[[UPDATE_1, UPDATE_2]], _KIND_OF[[DELETE_1, DELETE_2]] = _UPDATE, _DELETE
-_READ = (TABLE_MAP, *ROWS)
+_ROWS = tuple(ROWS)
 _MOST_BYTES = 2**31 - 1
 
 
@@ -102,7 +103,7 @@ def decode_rows(
     if len(log) > _MOST_BYTES:
         raise BadLog("more than 2 GiB of the log cannot be decoded together")
     held = np.frombuffer(log, np.uint8)
-    numbers, of_event, tables = _tables_of(log, events, maps)
+    numbers, of_event, tables = _tables_of(log, held, events, maps)
     groups: dict[tuple[Shape, tuple[int, ...]], list[int]] = {}
     for i, table in enumerate(tables):
         groups.setdefault((table.shape, columns(table)), []).append(i)
@@ -113,26 +114,22 @@ def decode_rows(
 
 
 def _tables_of(
-    log: bytes | memoryview, events: Events, maps: TableMaps
+    log: bytes | memoryview, held: Bytes, events: Events, maps: TableMaps
 ) -> tuple[Numbers, Numbers, tuple[TableMap, ...]]:
     """The numbers of the row events, for each the number of its table, and the tables."""
-    wanted = np.flatnonzero(np.isin(events.kind, _READ))
-    starts, ends = (events.start[wanted] + HEADER_BYTES).tolist(), events.end[wanted].tolist()
-    is_map = events.kind[wanted] == TABLE_MAP
-    of_event: list[int] = []
-    places: dict[int, int] = {}  # by identity: a table is parsed once, and hashing all its columns would be slow
-    tables: list[TableMap] = []
-    for start, end, describes in zip(starts, ends, is_map.tolist(), strict=True):
-        if describes:
-            maps.learn(bytes(log[start:end]))
-            continue
-        table = maps.table(int.from_bytes(log[start : start + 6], "little"))
-        place = places.get(id(table))
-        if place is None:
-            place = places[id(table)] = len(tables)
-            tables.append(table)
-        of_event.append(place)
-    return wanted[~is_map], np.array(of_event, np.int64), tuple(tables)
+    _learn(log, events.chosen(events.kind == TABLE_MAP), maps)
+    numbers = np.flatnonzero(np.isin(events.kind, _ROWS))
+    ids, of_event = np.unique(unsigned(held, events.start[numbers] + HEADER_BYTES, 6), return_inverse=True)
+    return numbers, of_event, tuple(maps.table(table_id) for table_id in ids.tolist())
+
+
+def _learn(log: bytes | memoryview, described: Events, maps: TableMaps) -> None:
+    """A server gives a table a new id when its definition changes, so an id has one meaning in a log file."""
+    seen: dict[int, TableMap] = {}
+    for start, end in zip((described.start + HEADER_BYTES).tolist(), described.end.tolist(), strict=True):
+        table = maps.learn(bytes(log[start:end]))
+        if seen.setdefault(table.table_id, table) is not table:
+            raise BadLog(f"two tables have the id of {table.name}; log files must be decoded one by one")
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,8 @@ def _text(log: Bytes, column: Stored, values: Values) -> Texts:
 def _padded(found: pa.Array, size: int) -> pa.Array:
     """BINARY(n): the log leaves out zeros at the end."""
     missing = size - pc.binary_length(found).to_numpy()
+    if (missing < 0).any():
+        raise BadValue("the value is longer than its column", int(np.argmax(missing < 0)))
     ends = np.concatenate([[0], np.cumsum(missing)]).astype(np.int32)
     zeros = pa.py_buffer(bytes(int(ends[-1])))
     tails = pa.Array.from_buffers(pa.binary(), len(found), [None, pa.py_buffer(ends), zeros])
