@@ -14,6 +14,7 @@ from tidegate.bench.mysql import CASES, same_value
 from tidegate.cli import main
 
 
+@pytest.mark.filterwarnings("ignore:'db' is deprecated:DeprecationWarning")  # the library says it to PyMySQL
 @pytest.mark.skipif(bool(missing("mariadb")), reason="MariaDB is not installed: make servers")
 def test_both_readers_are_compared_on_every_log(tmp_path: Path) -> None:
     words = ["--rows", "300", "--repeats", "1", "--data-dir", str(tmp_path), "--json", str(tmp_path / "figures.json")]

@@ -192,7 +192,7 @@ def same_value(text: bytes | None, value: Any) -> bool:
         case None:
             return text is None
         case float():
-            return text is not None and (float(text) == value or np.float32(text) == np.float32(value))
+            return text is not None and (float(text) == value or bool(np.float32(text) == np.float32(value)))
         case datetime.datetime():
             return text is not None and datetime.datetime.fromisoformat(text.decode()) == value
         case bytes():
