@@ -166,7 +166,7 @@ def test_the_statement_behind_rows_is_sent_if_asked_for(mariadb: Database) -> No
         asked(client, "INSERT INTO t VALUES (1)")
         events = list(dump(client, file, 4, 1003, NO_WAIT | WITH_ANNOTATIONS))
     found = [event[HEADER_BYTES:-CHECKSUM_BYTES] for event in events if header_of(event).kind == ANNOTATE]
-    assert [read.read_annotation(body) for body in found] == [b"INSERT INTO t VALUES (1)"]
+    assert found == [b"INSERT INTO t VALUES (1)"]
 
 
 def test_a_server_that_waits_says_where(database: Database) -> None:
@@ -207,7 +207,7 @@ def test_a_position_that_is_gone_is_an_error_of_the_server(database: Database) -
 
 def test_an_event_of_more_than_16_mib_is_joined_from_its_packets(database: Database, client: Connection) -> None:
     asked(client, "CREATE TABLE t (id int PRIMARY KEY, b longblob)")
-    size = 33 << 20
+    size = 17 << 20
     file = database.begin_log()
     asked(client, f"INSERT INTO t VALUES (1, REPEAT('x', {size}))")
     ((_, (_, _, row)),) = changes_in(database.read_log(file))
@@ -217,13 +217,13 @@ def test_an_event_of_more_than_16_mib_is_joined_from_its_packets(database: Datab
 def test_a_compressed_transaction_has_the_same_rows(mysql: Database) -> None:
     found = []
     with fresh_session(mysql) as client:
-        asked(client, "CREATE TABLE t (id int PRIMARY KEY, v varchar(300), n int)")
+        asked(client, "CREATE TABLE t (id int PRIMARY KEY, v varchar(1000), n int)")
         for compression in ("ON", "OFF"):
             asked(client, f"SET binlog_transaction_compression = {compression}")
             file = mysql.begin_log()
             client.begin()
-            for start in range(0, 30_000, 5_000):
-                values = ",".join(f"({i},REPEAT('{i}-',40),{i % 3})" for i in range(start, start + 5_000))
+            for start in range(0, 8_000, 2_000):
+                values = ",".join(f"({i},REPEAT('{i}-',160),{i % 3})" for i in range(start, start + 2_000))
                 asked(client, f"INSERT INTO t VALUES {values}")
             asked(client, "UPDATE t SET n = n + 1 WHERE id < 10", "DELETE FROM t")
             client.commit()
@@ -231,7 +231,7 @@ def test_a_compressed_transaction_has_the_same_rows(mysql: Database) -> None:
     (payload,) = bodies(found[0], PAYLOAD)
     parts = list(read.read_payload(payload))
     assert len(parts) > 2
-    assert max(len(log) for log, _ in parts) < 5 << 20  # 15 MiB and more are in it
+    assert max(len(log) for log, _ in parts) < 5 << 20  # 12 MiB are in it
     assert len(payload) < 2 << 20
     assert changes_of_parts(parts) == [change for _, change in changes_in(found[1])]
 
@@ -420,6 +420,18 @@ def test_a_geometry_is_refused_naming_the_column(database: Database, client: Con
         changes_in(log)
     with pytest.raises(BadLog, match="place"):
         layout_of(table)
+
+
+def test_a_table_that_is_not_followed_may_hold_anything(database: Database, client: Connection) -> None:
+    asked(client, "CREATE TABLE kept (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY, p point, n int)")
+    file = database.begin_log()
+    asked(client, "INSERT INTO other VALUES (1, ST_GeomFromText('POINT(1 2)'), 1)", "INSERT INTO kept VALUES (1)")
+    asked(client, "SET binlog_row_image = MINIMAL", "UPDATE other SET n = 2", "SET binlog_row_image = FULL")
+    log = database.read_log(file)
+    events, _ = frame(log, CHECKSUM_BYTES)
+    (rows,) = decode_rows(log, events, TableMaps(), lambda table: (0,) if table.table == "kept" else None)
+    assert rows.after.to_pylist() == [[b"1"]]
+    assert [rows.tables[table].table for table in rows.table] == ["kept"]
 
 
 def test_partial_json_is_refused_by_name(mysql: Database) -> None:

@@ -196,6 +196,11 @@ def test_rows_without_their_table_are_refused() -> None:
         list(decode_rows(log, events.chosen(events.kind != TABLE_MAP), TableMaps()))
 
 
+def test_a_part_of_a_log_without_rows_has_none() -> None:
+    events, _ = frame(b"", CHECKSUM_BYTES)
+    assert list(decode_rows(b"", events, TableMaps())) == []
+
+
 def test_an_id_with_two_meanings_is_refused() -> None:
     log = LOGS["mysql"].replace(b"\6orders\0", b"\6others\0", 1)
     assert log != LOGS["mysql"]

@@ -111,11 +111,6 @@ def read_heartbeat_2(body: bytes) -> Rotate:
     return Rotate(file, position)
 
 
-def read_annotation(body: bytes) -> bytes:
-    """The statement behind row changes, in the character set of its client; MySQL puts a length of one byte first."""
-    return body
-
-
 def read_xid(body: bytes) -> int:
     return int.from_bytes(body[:8], "little")
 

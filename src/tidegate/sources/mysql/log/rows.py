@@ -94,11 +94,12 @@ def decode_rows(
     log: bytes | memoryview,
     events: Events,
     maps: TableMaps,
-    columns: Callable[[TableMap], tuple[int, ...]] = all_columns,
+    columns: Callable[[TableMap], tuple[int, ...] | None] = all_columns,
 ) -> Iterator[Rows]:
     """All rows of these events, by shape of their tables. The TABLE_MAPs among the events are learned on the way.
 
-    `columns` says which columns of a table have a place in the lists; MariaDB's rows also hold virtual ones.
+    `columns` says which columns of a table have a place in the lists, because rows also hold virtual ones; None means
+    that the table is not followed: its rows are not looked at, so nothing in them is refused.
     """
     if len(log) > _MOST_BYTES:
         raise BadLog("more than 2 GiB of the log cannot be decoded together")
@@ -106,9 +107,10 @@ def decode_rows(
     numbers, of_event, tables = _tables_of(log, held, events, maps)
     groups: dict[tuple[Shape, tuple[int, ...]], list[int]] = {}
     for i, table in enumerate(tables):
-        groups.setdefault((table.shape, columns(table)), []).append(i)
+        if (places := columns(table)) is not None:
+            groups.setdefault((table.shape, places), []).append(i)
     for (shape, wanted), members in groups.items():
-        chosen = slice(None) if len(groups) == 1 else np.flatnonzero(np.isin(of_event, members))
+        chosen = slice(None) if len(members) == len(tables) else np.flatnonzero(np.isin(of_event, members))
         group = _Group(held, events.chosen(numbers[chosen]), of_event[chosen], tables, shape)
         yield group.decode(numbers[chosen], wanted)
 
@@ -119,6 +121,8 @@ def _tables_of(
     """The numbers of the row events, for each the number of its table, and the tables."""
     _learn(log, events.chosen(events.kind == TABLE_MAP), maps)
     numbers = np.flatnonzero(np.isin(events.kind, _ROWS))
+    if not len(numbers):
+        return numbers, numbers, ()
     ids, of_event = np.unique(unsigned(held, events.start[numbers] + HEADER_BYTES, 6), return_inverse=True)
     return numbers, of_event, tuple(maps.table(table_id) for table_id in ids.tolist())
 
