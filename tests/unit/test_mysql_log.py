@@ -11,7 +11,7 @@ from pymysql.connections import Connection
 
 from tidegate.bench.harness.database_log import changes_in
 from tidegate.bench.harness.databases import Database, asked
-from tidegate.errors import BadLog
+from tidegate.errors import BadLog, SourceUnavailable
 from tidegate.sources.mysql.dump import NO_WAIT, WITH_ANNOTATIONS, dump
 from tidegate.sources.mysql.log import control_events as read
 from tidegate.sources.mysql.log.framing import (
@@ -200,6 +200,14 @@ def test_a_position_that_is_gone_is_an_error_of_the_server(database: Database) -
     ):
         list(dump(client, "bin.999999", 4, 1006, NO_WAIT))
     assert exc.value.code == 1236
+
+
+def test_a_connection_that_is_lost_is_worth_a_retry(database: Database) -> None:
+    client = database.connect()
+    client.close()
+    with pytest.raises(SourceUnavailable, match="the connection to the server was lost while its log was read"):
+        next(dump(client, "bin.000001", 4, 1007))
+    assert SourceUnavailable.retry
 
 
 # Large and compressed transactions ------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from tidegate.sources.mysql.dump import NO_WAIT, dump
 from tidegate.sources.mysql.log.framing import ROTATE, header_of
 
 NAMES = ("mariadb", "mysql")
-_START_S = 60.0
+_START_S = 180.0
 _READER_ID = 1001
 _CLOCK_CHANGES = "CET-1CEST,M3.5.0,M10.5.0/3"  # a session that sets time_zone to SYSTEM gets this zone
 _SHARE = Path("/usr/share/mysql")  # MariaDB's messages and the SQL that fills a new data directory
@@ -149,7 +149,7 @@ def _fill(name: str, data: Path, log: int) -> None:
         command = [*_program(name), "--bootstrap", "--user=root", f"--datadir={data}", "--innodb-log-file-size=32M"]
         parts = [b"create database mysql;\nuse mysql;\n", *((_SHARE / part).read_bytes() for part in _SYSTEM_TABLES)]
         script = b"\n".join(parts)
-    subprocess.run(command, input=script, stdout=log, stderr=log, check=True, timeout=_START_S * 3)
+    subprocess.run(command, input=script, stdout=log, stderr=log, check=True, timeout=_START_S)
 
 
 def _free_port() -> int:

@@ -6,8 +6,9 @@ import struct
 from collections.abc import Iterator
 
 from pymysql.connections import Connection
+from pymysql.err import MySQLError
 
-from tidegate.errors import BadLog
+from tidegate.errors import SourceUnavailable
 from tidegate.sources.mysql.log.framing import Packets, event_of
 
 NO_WAIT = 1  # end at the end of the log instead of waiting for more
@@ -24,11 +25,12 @@ def dump(connection: Connection, file: str, position: int, server_id: int, flags
     A server that gets the same server id from two clients cuts off the older one without an error, so whoever wants
     events up to a position must look whether it was reached.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_SESSION)
     body = struct.pack("<BIHI", _COM_BINLOG_DUMP, position, flags, server_id) + file.encode()
-    packets, socket = Packets(), connection._sock
+    packets = Packets()
     try:
+        with connection.cursor() as cursor:
+            cursor.execute(_SESSION)
+        socket = connection._sock
         socket.sendall(struct.pack("<I", len(body)) + body)
         while arrived := socket.recv(_READ_BYTES):
             for payload in packets.feed(arrived):
@@ -36,5 +38,5 @@ def dump(connection: Connection, file: str, position: int, server_id: int, flags
                 if event is None:
                     return
                 yield event
-    except OSError as exc:
-        raise BadLog(f"the connection to the log of the server was lost: {exc}") from exc
+    except (OSError, MySQLError) as exc:
+        raise SourceUnavailable(f"the connection to the server was lost while its log was read: {exc}") from exc
