@@ -21,7 +21,7 @@ options=(-o "Dir::State::lists=$dir/lists" -o "Dir::Cache=$dir/cache" -o "Dir::E
 apt-get "${options[@]}" update >"$dir/fetch.log" 2>&1 || skipped "$dir/fetch.log"
 packages=$(apt-cache "${options[@]}" depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks \
   --no-replaces --no-enhances mysql-server-core 2>>"$dir/fetch.log" | grep -E '^[a-z0-9]' | grep -v perl | sort -u || true)
-echo "$packages" | grep -qx mysql-server-core || skipped "sid has no mysql-server-core"
+echo "$packages" | grep -qx mysql-server-core || skipped "sid cannot be reached, or has no mysql-server-core"
 # shellcheck disable=SC2086
 (cd "$dir/packages" && apt-get "${options[@]}" download $packages) >>"$dir/fetch.log" 2>&1 || skipped "$dir/fetch.log"
 for package in "$dir"/packages/*.deb; do

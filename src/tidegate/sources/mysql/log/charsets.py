@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from tidegate.errors import BadLog
 from tidegate.format.pieces import bytes_of
 
+_MOST_BYTES = 2**31 - 1
 BINARY = 63  # the collation of BINARY, VARBINARY and the BLOBs
 
 _UTF8 = frozenset(("utf8mb3", "utf8mb4", "binary"))
@@ -150,6 +151,8 @@ def _decoded_together(
     ends = pa.array([0, len(values)], pa.int32())
     joined = pc.binary_join(pa.ListArray.from_arrays(ends, values), joint)[0].as_py()
     text = np.frombuffer(decode(joined).encode("utf-8", "surrogatepass"), np.uint8)
+    if len(text) > _MOST_BYTES:
+        raise BadLog("the texts of one column exceed 2 GiB in UTF-8; decode smaller parts of the log")
     cuts = np.flatnonzero(text == ord(separator))
     if len(cuts) != len(values) - 1:
         return None

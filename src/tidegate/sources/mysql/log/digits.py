@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tidegate.errors import BadLog
 from tidegate.sources.mysql.log.images import Bytes, Flags, Numbers, unsigned_be
 from tidegate.sources.mysql.log.table_map import DIGIT_BYTES
 
+MOST_BYTES = 2**31 - 1
 _ZERO, _POINT, _MINUS, _COLON, _SPACE = b"0.-: "
 _PAIRS = np.frombuffer(b"".join(b"%02d" % i for i in range(100)), np.uint16)
 
@@ -62,13 +64,20 @@ def _trimmed(text: Bytes, whole: int, negative: Flags) -> Texts:
 
 def _cut(text: Bytes, start: Numbers) -> Texts:
     """Each line of the matrix from `start` on."""
-    count, width = text.shape
+    count, width = _extent(text)
     offsets = np.empty(2 * count + 1, np.int32)
     offsets[:-1:2] = np.arange(count) * width
     offsets[1::2] = offsets[:-1:2] + start
     offsets[-1] = count * width
     pieces = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
     return Texts(pieces[1:], 2)
+
+
+def _extent(text: Bytes) -> tuple[int, int]:
+    """Lines and their width. Places in a text have 32 bits, and NumPy would wrap larger ones without a word."""
+    if text.size > MOST_BYTES:
+        raise BadLog("the values of one column exceed 2 GiB as text; decode smaller parts of the log")
+    return len(text), text.shape[1]
 
 
 def _put_digits(text: Bytes, at: int, digits: int, number: Numbers) -> None:
@@ -87,7 +96,7 @@ def _put_digits(text: Bytes, at: int, digits: int, number: Numbers) -> None:
 
 
 def whole_texts(text: Bytes) -> Texts:
-    count, width = text.shape
+    count, width = _extent(text)
     offsets = np.arange(count + 1, dtype=np.int32) * width
     return Texts(pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)]))
 

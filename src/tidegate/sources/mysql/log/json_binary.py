@@ -39,12 +39,9 @@ _OWN_PIECES = 4  # comma, key, text or opening bracket; behind the members the c
 
 
 class Level(NamedTuple):
-    """The values of one level of all documents: the member of which value above (the document itself at the top), kind
-    and place, and the pieces that stand around the members."""
+    """The values of one level of all documents: of which value above each is a member, and its pieces."""
 
     parent: Numbers
-    kind: Bytes
-    place: Numbers
     comma: Numbers
     key: Numbers
     text: Numbers
@@ -186,12 +183,12 @@ def _level(log: Bytes, nodes: _Nodes, empty: Flags | None, pool: Pool) -> Level:
         text[at] = _scalars(log, kind, nodes.place[at], pool)
     comma = np.zeros(count, np.int64) if nodes.ordinal is None else (nodes.ordinal > 0).astype(np.int64) * _COMMA
     key = np.zeros(count, np.int64) if nodes.keys is None else pool.add(nodes.keys) + np.arange(count)
-    return Level(nodes.parent, nodes.kind, nodes.place, comma, key, text, close)
+    return Level(nodes.parent, comma, key, text, close)
 
 
 def _joined(levels: list[Level], pool: Pool) -> pa.Array:
     """Give each value its place among the pieces: sizes from the leaves up, starts from the documents down."""
-    sizes = [np.full(len(level.kind), _OWN_PIECES) for level in levels]
+    sizes = [np.full(len(level.parent), _OWN_PIECES) for level in levels]
     for above, level, size in zip(reversed(sizes[:-1]), reversed(levels[1:]), reversed(sizes[1:]), strict=True):
         above += np.bincount(level.parent, size, len(above)).astype(np.int64)
     first = np.concatenate([[0], np.cumsum(sizes[0])])

@@ -18,6 +18,7 @@ from tidegate.errors import BadLog
 from tidegate.events import DELETE, INSERT, UPDATE
 from tidegate.format.bad_values import BadValue
 from tidegate.format.pieces import Pool
+from tidegate.sources.mysql.log.digits import MOST_BYTES
 from tidegate.sources.mysql.log.framing import (
     DELETE_1,
     DELETE_2,
@@ -47,7 +48,6 @@ _INSERT, _UPDATE, _DELETE = range(3)
 _KIND_OF = np.zeros(256, np.int8)
 _KIND_OF[[UPDATE_1, UPDATE_2]], _KIND_OF[[DELETE_1, DELETE_2]] = _UPDATE, _DELETE
 _ROWS = tuple(ROWS)
-_MOST_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def decode_rows(
     `columns` says which columns of a table have a place in the lists, because rows also hold virtual ones; None means
     that the table is not followed: its rows are not looked at, so nothing in them is refused.
     """
-    if len(log) > _MOST_BYTES:
+    if len(log) > MOST_BYTES:
         raise BadLog("more than 2 GiB of the log cannot be decoded together")
     held = np.frombuffer(log, np.uint8)
     numbers, of_event, tables = _tables_of(log, held, events, maps)
