@@ -21,8 +21,10 @@ $(STAMP): pyproject.toml
 	@bash scripts/make-venv.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
-servers: setup ## the emulators that tests run against and that are no Python packages
+servers: setup ## the servers that tests run against and that are no Python packages
 	@bash scripts/ensure-azurite.sh "$(VENV)/azurite"
+	@bash scripts/ensure-mariadb.sh
+	@bash scripts/ensure-mysql.sh "$(VENV)/mysql"
 
 hooks: setup ## let git run `make check` before every commit (.pre-commit-config.yaml)
 	@$(BIN)/pre-commit install

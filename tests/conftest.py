@@ -1,8 +1,10 @@
-"""Object stores to test against: real servers as processes of this session, on loopback, each on a port of its own.
+"""Object stores and databases to test against: real servers as processes of this session, on loopback.
 
 s3     moto's server                                  from the development dependencies
 azblob Azurite, in node                               installed by scripts/ensure-azurite.sh (make does it)
 gs     tests/servers/gcs_server.py, a small stand-in  no public emulator knows the XML API that clients use
+
+Databases to test against are MariaDB and MySQL, started by `tidegate.bench.harness.databases`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from urllib.parse import urlencode
 import hypothesis
 import pytest
 
+from tidegate.bench.harness.databases import NAMES, Database, missing, running_database
 from tidegate.config.settings import load_settings
 from tidegate.storage.store import Store, open_store
 
@@ -106,6 +109,30 @@ def gs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             yield Server("gs", port, keys)
         finally:
             process.kill()
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    yield from _database("mariadb", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    yield from _database("mysql", tmp_path_factory)
+
+
+@pytest.fixture(scope="session", params=NAMES)
+def database(request: pytest.FixtureRequest) -> Database:
+    """Each of the databases in turn."""
+    found: Database = request.getfixturevalue(request.param)
+    return found
+
+
+def _database(name: str, places: pytest.TempPathFactory) -> Iterator[Database]:
+    if reason := missing(name):
+        pytest.skip(reason)
+    with running_database(name, places.mktemp(name)) as found:
+        yield found
 
 
 def _free_port() -> int:

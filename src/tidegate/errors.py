@@ -4,6 +4,8 @@ TidegateError
 ├── UsageError            fix the command, an option, a URI or the input's shape      (exit code 2)
 │   ├── BadSetting        an option or URI is unknown or out of range
 │   └── BadEvents         the events break their contract: wrong schema, NULL name, wrong value (exit code 1)
+│       └── BadLog        the log of a database is broken, or holds what cannot be followed
+├── SourceUnavailable     a database does not answer, or the connection is lost (retry = True)
 ├── LandingError          an object could not be written to storage
 │   ├── StoreUnavailable  temporary: the driver retries it (retry = True)
 │   └── StoreRefused      permanent until somebody changes something, such as rights or names
@@ -36,6 +38,14 @@ class BadSetting(UsageError):
 
 class BadEvents(UsageError):
     exit_code = 1
+
+
+class BadLog(BadEvents):
+    pass
+
+
+class SourceUnavailable(TidegateError):
+    retry = True
 
 
 class LandingError(TidegateError):

@@ -17,6 +17,7 @@ from tidegate.bench import (
     encode,
     hot_table,
     idle,
+    mysql,
     neighbours,
     recovery,
     slow_store,
@@ -45,6 +46,7 @@ def _benchmark(of: ModuleType, help: str) -> Benchmark:
 BENCHMARKS: dict[str, Benchmark] = {
     "throughput": _benchmark(throughput, "prepared events through Tidegate and through Spark's own writer"),
     "encode": _benchmark(encode, "the encoders alone, against Python's csv module and orjson"),
+    "mysql": _benchmark(mysql, "the log of a live database, against a reader in pure Python"),
     "wake": _benchmark(wake, "the seeds' workload, woken at the flush and at the enqueue"),
     "ddl": _benchmark(ddl, "1,000 tables under load with and without DDL"),
     "hot-table": _benchmark(hot_table, "one table with transactions of 20,000 deletes, in both orderings"),
