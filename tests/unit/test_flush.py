@@ -510,7 +510,7 @@ def test_the_schema_file_is_put_with_the_first_file_of_a_version_only() -> None:
     f = feed()
     f.accept(*[Chunk(1, 1_000)] * 2)
     first = f.must_plan(0.0)
-    assert first.schema.tolist() == [True, False]
+    assert first.settles().tolist() == [True, False]
     f.land(first)
     f.accept(Chunk(1, 1_000), Chunk(1, 1_000, version=2))
     second = f.must_plan(0.0)
@@ -676,7 +676,7 @@ def test_a_retry_keeps_its_date_and_its_schema_file() -> None:
     f.accept(Chunk(1, 1_000))
     f.land(f.must_plan(0.0, DAY), files=0)
     again = f.must_plan(1.0, DAY + 1)
-    assert (again.date.tolist(), again.schema.tolist()) == ([DAY], [True])
+    assert (again.date.tolist(), again.settles().tolist()) == ([DAY], [True])
 
 
 def test_pauses_between_retries_double_up_to_a_minute_and_are_up_to_a_quarter_shorter() -> None:
