@@ -17,6 +17,7 @@ from tidegate.control.retries import pause_s
 from tidegate.control.rounds import Round
 from tidegate.errors import BrokenInvariant
 from tidegate.executor.rows import ITEMS
+from tidegate.format.tables import CHECK, SETTLED, WRITE
 
 SMALL = Limits(file_size_bytes=1_000, flush_interval_s=5.0, spool_max_bytes=1 << 30, dispatcher_share=1.0)
 DAY = 20260131
@@ -472,13 +473,13 @@ def test_the_schema_file_is_put_with_the_first_file_of_a_version_only() -> None:
     f = feed()
     f.accept(*[Chunk(1, 1_000)] * 2)
     first = f.must_plan(0.0)
-    assert first.schema.tolist() == [True, False]
+    assert first.schema.tolist() == [WRITE, SETTLED], "under a new name no other directory is looked for"
     f.land(first)
     f.accept(Chunk(1, 1_000), Chunk(1, 1_000, version=2))
     second = f.must_plan(0.0)
-    assert second.schema.tolist() == [False]
+    assert second.schema.tolist() == [SETTLED]
     f.land(second)
-    assert f.must_plan(0.0).schema.tolist() == [True]
+    assert f.must_plan(0.0).schema.tolist() == [CHECK]
 
 
 def test_a_new_date_starts_its_numbers_at_one() -> None:
@@ -638,7 +639,7 @@ def test_a_retry_keeps_its_date_and_its_schema_file() -> None:
     f.accept(Chunk(1, 1_000))
     f.land(f.must_plan(0.0, DAY), files=0)
     again = f.must_plan(1.0, DAY + 1)
-    assert (again.date.tolist(), again.schema.tolist()) == ([DAY], [True])
+    assert (again.date.tolist(), again.schema.tolist()) == ([DAY], [WRITE])
 
 
 def test_pauses_between_retries_double_up_to_a_minute_and_are_up_to_a_quarter_shorter() -> None:
