@@ -307,9 +307,7 @@ class DdlMachine(RuleBasedStateMachine):
     def start(self, spans: int, shared: bool, size: int, can_hold: bool) -> None:
         self.source = Source(spans)
         self.delivery = Delivery(self.source)
-        self.ledger = Ledger(
-            replace(LIMITS, spool_max_bytes=size), shared_lanes=shared, spans=spans, by_name=spans == 1
-        )
+        self.ledger = Ledger(replace(LIMITS, spool_max_bytes=size), shared_lanes=shared, spans=spans)
         self.ledger.reading.expansion = 1.0  # this source knows how many bytes its rows will occupy
         self.can_hold = can_hold  # whether it can leave tables out
         self.now, self.batch, self.checkpoint = 0.0, 0, 0

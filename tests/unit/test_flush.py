@@ -17,6 +17,7 @@ from tidegate.control.retries import pause_s
 from tidegate.control.rounds import Round
 from tidegate.errors import BrokenInvariant
 from tidegate.executor.rows import ITEMS
+from tidegate.format.tables import CHECK, SETTLED, WRITE
 
 SMALL = Limits(file_size_bytes=1_000, flush_interval_s=5.0, spool_max_bytes=1 << 30, dispatcher_share=1.0)
 DAY = 20260131
@@ -341,44 +342,6 @@ def test_a_slow_store_gets_smaller_rounds() -> None:
     assert int(f.must_plan(5.0).bytes.sum()) < before
 
 
-@pytest.mark.parametrize(
-    ("due", "free", "sizes"), [(10_000, 2, [5_000, 5_000]), (1_500, 2, [750, 750]), (900, 2, [900])]
-)
-def test_what_is_due_is_divided_evenly_among_the_tasks_that_are_free(due: int, free: int, sizes: list[int]) -> None:
-    f = feed()
-    f.accept(*(Chunk(table) for table in range(due)))
-    rounds = [f.ledger.plan(5.0, DAY, free_tasks) for free_tasks in range(free, 0, -1)]
-    assert [len(round_) for round_ in rounds if round_ is not None] == sizes
-    assert f.plan(5.0) is None, "no rest is left over"
-
-
-def test_more_than_the_tasks_can_land_soon_goes_out_in_long_rounds() -> None:
-    f = feed()
-    f.accept(*(Chunk(table) for table in range(15_000)))
-    assert [len(round_) for round_ in f.plan_all(5.0)] == [4_000, 4_000, 4_000, 1_000, 1_000, 1_000]
-
-
-def test_a_store_on_which_most_lanes_hang_gets_half_as_many_at_once_until_none_hangs() -> None:
-    f = feed()
-    f.accept(*(Chunk(table) for table in range(100)))
-    round_ = f.must_plan(5.0)
-    f.ledger.receive(round_, np.zeros(100, bool), 5.0, seconds=2.0, hung=np.ones(100, bool))
-    pace, shares = f.ledger.planner.pace, [f.ledger.planner.pace.lane_share]
-    for landed, hung in [(40, 60), (100, 0), (95, 5), (100, 0), (100, 0), (100, 0)]:
-        pace.adapt(landed, hung)
-        shares.append(pace.lane_share)
-    assert shares == [0.5, 0.25, 0.375, 0.375, 0.5625, 0.84375, 1.0]
-
-
-@pytest.mark.parametrize("hung", [1, 7, 40])
-def test_some_tables_that_hang_take_no_lanes_from_the_others(hung: int) -> None:
-    f = feed()
-    f.accept(*(Chunk(table) for table in range(100)))
-    hangs = np.arange(100) < hung
-    f.ledger.receive(f.must_plan(5.0), ~hangs, 5.0, seconds=2.0, hung=hangs)
-    assert f.ledger.planner.pace.lane_share == 1.0
-
-
 def test_a_landing_that_took_no_time_is_measured_without_dividing_by_zero() -> None:
     f = feed(file_size_bytes=64 << 20)
     f.accept(Chunk(1, 64 << 20))
@@ -510,13 +473,13 @@ def test_the_schema_file_is_put_with_the_first_file_of_a_version_only() -> None:
     f = feed()
     f.accept(*[Chunk(1, 1_000)] * 2)
     first = f.must_plan(0.0)
-    assert first.settles().tolist() == [True, False]
+    assert first.schema.tolist() == [WRITE, SETTLED], "under a new name no other directory is looked for"
     f.land(first)
     f.accept(Chunk(1, 1_000), Chunk(1, 1_000, version=2))
     second = f.must_plan(0.0)
-    assert second.schema.tolist() == [False]
+    assert second.schema.tolist() == [SETTLED]
     f.land(second)
-    assert f.must_plan(0.0).schema.tolist() == [True]
+    assert f.must_plan(0.0).schema.tolist() == [CHECK]
 
 
 def test_a_new_date_starts_its_numbers_at_one() -> None:
@@ -676,7 +639,7 @@ def test_a_retry_keeps_its_date_and_its_schema_file() -> None:
     f.accept(Chunk(1, 1_000))
     f.land(f.must_plan(0.0, DAY), files=0)
     again = f.must_plan(1.0, DAY + 1)
-    assert (again.date.tolist(), again.settles().tolist()) == ([DAY], [True])
+    assert (again.date.tolist(), again.schema.tolist()) == ([DAY], [WRITE])
 
 
 def test_pauses_between_retries_double_up_to_a_minute_and_are_up_to_a_quarter_shorter() -> None:

@@ -70,7 +70,8 @@ class Ledger:
     target: Target | None = None  # None if tables land under their own names
 
     def __post_init__(self) -> None:
-        self.accounts = Accounts(self.limits, Queues(self.shared_lanes, self.by_name, self.target))
+        by_name = self.by_name and self.spans == 1  # files of spans have their dispatchers in their names
+        self.accounts = Accounts(self.limits, Queues(self.shared_lanes, by_name, self.target))
         self.queues, self.spool, self.progress = self.accounts.queues, self.accounts.spool, self.accounts.progress
         self.blocking = Blocking(self.queues, self.spans)
         self.planner = Planner(self.limits, self.queues, self.blocking.markers)

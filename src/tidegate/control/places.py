@@ -154,7 +154,7 @@ class Places:
         """These have a name now. The oldest one of a target that nobody holds is its holder."""
         ds = self.dispatchers
         numbers = numbers[np.lexsort((ds.table_id[numbers], version))]
-        numbers = numbers[~ds.placed[numbers] & self.whole(numbers)]
+        numbers = numbers[~ds.placed[numbers] & self.whole(numbers) & (ds.target[numbers] != 0)]
         targets, first = np.unique(ds.target[numbers], return_index=True)
         free = self.holders.of(targets) == _NOBODY
         self.holders.put(targets[free], numbers[first[free]], np.full(int(free.sum()), -1, np.int64))
