@@ -414,6 +414,7 @@ class DdlMachine(RuleBasedStateMachine):
             self.accepted.setdefault(row.owner, []).append(row)
             self.accepted_at[row.seq] = self.now
         self.over.update(change.key for change in changes if not ddl.is_replicated(change.event.type))
+        self.the_spool_keeps_its_size()
 
     @rule(pick=st.integers(0, 5), back=st.integers(0, 2))
     def a_ddl_comes_too_late(self, pick: int, back: int) -> None:

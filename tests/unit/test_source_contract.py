@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidegate.errors import BadSetting
@@ -147,6 +147,7 @@ class Reader:
 
 
 @kinds
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_whatever_is_held_cut_or_replayed_every_table_comes_whole_and_in_order(kind: str, data: st.DataObject) -> None:
     with SOURCES[kind](data.draw) as uri:
@@ -167,6 +168,7 @@ def test_whatever_is_held_cut_or_replayed_every_table_comes_whole_and_in_order(k
 
 
 @kinds
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_held_tables_stop_nobody_else_and_the_resolved_mark_goes_up_to_them(kind: str, data: st.DataObject) -> None:
     """So a DDL behind which the held tables are frozen gets all that it lacks."""
@@ -188,6 +190,7 @@ def test_held_tables_stop_nobody_else_and_the_resolved_mark_goes_up_to_them(kind
 
 
 @kinds
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_micro_batch_that_does_not_fit_waits_and_comes_when_it_does(kind: str, data: st.DataObject) -> None:
     with SOURCES[kind](data.draw) as uri:
@@ -205,6 +208,7 @@ def test_a_micro_batch_that_does_not_fit_waits_and_comes_when_it_does(kind: str,
 
 
 @kinds
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_sizes_add_up(kind: str, data: st.DataObject) -> None:
     with SOURCES[kind](data.draw) as uri:
@@ -223,6 +227,7 @@ def test_sizes_add_up(kind: str, data: st.DataObject) -> None:
 
 
 @kinds
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_source_can_be_sent_to_other_processes_at_any_time(kind: str, data: st.DataObject) -> None:
     with SOURCES[kind](data.draw) as uri:
@@ -274,7 +279,7 @@ def test_reading_stops_before_an_offset_would_name_more_tables(tmp_path: Path) -
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(groups=st.integers(1, 300), held_groups=st.integers(1, 300))
 def test_a_long_stretch_of_one_held_table_is_passed_in_few_steps(groups: int, held_groups: int) -> None:
     """Nothing is handed out from it, so the limit alone would not end a step."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidegate.driver.changefeed import Changefeed
@@ -104,6 +104,7 @@ def land(changefeed: Changefeed, rounds: int) -> None:
         rounds -= 1
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(groups=histories(), data=st.data())
 def test_a_replay_that_cuts_elsewhere_doubles_no_insert(groups: list[list[Row]], data: st.DataObject) -> None:
     """A parquet source is read with any limits and splits, tables held back, killed at any point, and read again."""
@@ -115,9 +116,8 @@ def test_a_replay_that_cuts_elsewhere_doubles_no_insert(groups: list[list[Row]],
         write_events(f"{folder}/events", batches, data.draw(st.integers(1, 20)))
         for run in range(3):
             source = ParquetSource(f"parquet:{folder}/events")
-            feed_ = open_changefeed(
-                store, Path(folder, "spool"), FakeClock(), file_size_bytes=data.draw(st.integers(60, 400))
-            )
+            size = data.draw(st.integers(60, 400))
+            feed_ = open_changefeed(store, Path(folder, "spool"), FakeClock(), stall_s=60.0, file_size_bytes=size)
             position = feed_.ledger.progress.position
             at = json.loads(position) if position is not None else source.initial()
             killed_after = data.draw(st.integers(0, 6)) if run < 2 else 1000
