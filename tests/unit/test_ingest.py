@@ -22,6 +22,7 @@ from tidegate.executor.jobs import IngestJob, IngestOptions
 from tidegate.executor.rows import ERROR, ITEMS, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.executor.segments import FileRoom
 from tidegate.format.encode.csv import CsvOptions
+from tidegate.format.layout_texts import LayoutTexts
 from tidegate.format.tables import Column, Layout
 from tidegate.testing import SHAPE, START_TS, change, events_batch, layout_row, resolved_row
 
@@ -31,7 +32,7 @@ Item = dict[str, Any]
 
 
 def job(folder: str | Path, **changes: Any) -> IngestJob:
-    known = {layout.fingerprint: layout.to_json() for layout in (SHAPE, WIDE)}
+    known = LayoutTexts.of_dict({layout.fingerprint: layout.to_json() for layout in (SHAPE, WIDE)})
     options = IngestOptions(CsvOptions(), 1 << 20, 64 << 20)
     chosen = {field.name: changes.pop(field.name) for field in fields(options) if field.name in changes}
     made = IngestJob(replace(options, **chosen), known, FileRoom(None, 0, str(folder)), 1 << 30)

@@ -36,6 +36,7 @@ from tidegate.driver.entries import Head
 from tidegate.driver.journal import Journal, Snapshot
 from tidegate.errors import BadSetting
 from tidegate.events import tso
+from tidegate.format.layout_texts import LayoutTexts
 from tidegate.sources.workload.params import Workload
 from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME, table_names
 from tidegate.spark.handle import Handle
@@ -160,7 +161,7 @@ def write_known(settings: Settings, known: int) -> None:
     store = open_store(settings.sink_uri, settings.access)
     store.prepare()
     journal = Journal(store, settings.paths)
-    layouts = {str(LAYOUT.fingerprint): LAYOUT.to_json()}
+    layouts = LayoutTexts.of_dict({LAYOUT.fingerprint: LAYOUT.to_json()})
     head = Head(durable_ts, None, layouts, takeover=True, shape=shape(settings))
     journal.record(head)
     journal.snapshot(lambda: Snapshot(ledger.export().tables, [], head))

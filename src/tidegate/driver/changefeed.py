@@ -22,6 +22,7 @@ from tidegate.driver.held import HeldTables
 from tidegate.driver.intake import Intake
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.landing import Landing
+from tidegate.driver.layouts import Layouts
 from tidegate.driver.life import Life
 from tidegate.driver.moves import Moves
 from tidegate.driver.observer import Observer
@@ -33,6 +34,7 @@ from tidegate.driver.room import RoomLeft
 from tidegate.driver.scribe import Scribe
 from tidegate.driver.startup import Probe, floor_of, no_probe, nobody_knows, restored_ledger, take_over
 from tidegate.executor.directory import SpoolDirectory
+from tidegate.format.layout_texts import LayoutTexts
 from tidegate.format.rules.changes import TableRules
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status, Totals
@@ -69,8 +71,10 @@ class Changefeed:
         self.life = Life()
         self.ledger = restored_ledger(o.sink, limits, found, self.clock.steady())
         self.observer = Observer(self.life, self.clock, self.ledger, self.metrics, self.totals)
+        layouts = Layouts(str(self.spool.disk), started.journal.find_layouts, limits.state_ttl_s)
+        layouts.learn(LayoutTexts.of_dict(found.layouts), self.clock.steady())
         self.book = PlanBook(
-            self.ledger, dict(found.layouts), self.spool.reader, o.land, TableRules(o.rules), o.changefeed_id,
+            self.ledger, layouts, self.spool.reader, o.land, TableRules(o.rules), o.changefeed_id,
             found.foreign,
         )  # fmt: skip
         self.retention = Retention(self.store, o.expiry, self.clock, self.observer.expired)

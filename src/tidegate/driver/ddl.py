@@ -7,15 +7,18 @@ fails is retried after a pause; DDLs of other tables go on meanwhile.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.clock import Clock
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Ddl
+from tidegate.control.columns import Numbers
 from tidegate.control.ledger import Ledger
 from tidegate.control.schema_writes import SchemaWrites
 from tidegate.driver.jobs import Jobs
@@ -43,6 +46,12 @@ def read_ddls(items: pa.Table, rules: Rules) -> tuple[list[Ddl], int]:
         if event is not None:
             found.append(Ddl(Key(row["first_ts"], row["first_seq"]), row["table_id"] or 0, event))
     return found, rows.num_rows - len(found)
+
+
+def layouts_of(ddls: Sequence[Ddl]) -> Numbers:
+    """Fingerprints of the layouts that these DDLs give to tables, sorted."""
+    found = [table.layout for ddl in ddls for table in ddl.event.tables if table.layout is not None]
+    return np.unique(np.array(found, np.int64))
 
 
 @dataclass

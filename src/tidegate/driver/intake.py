@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.clock import Clock
 from tidegate.control.admission import divides
+from tidegate.control.columns import Numbers
 from tidegate.control.ledger import Ledger
-from tidegate.driver.ddl import read_ddls
+from tidegate.driver.ddl import layouts_of, read_ddls
 from tidegate.driver.held import HeldTables
 from tidegate.driver.life import Life
 from tidegate.driver.observer import LeftOut, Observer, Read
@@ -28,6 +30,7 @@ from tidegate.executor.floor import Floor
 from tidegate.executor.jobs import IngestJob, IngestOptions
 from tidegate.executor.rows import ERROR, FILTERED, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.executor.spool import Segments
+from tidegate.format.layout_texts import NO_LAYOUTS, LayoutTexts
 
 log = logging.getLogger("tidegate")
 
@@ -57,7 +60,7 @@ class Intake:
         with self.life.lock:
             self.ingesting = True
             room = self.spool.room(tasks, self.ledger.spool.tier_bytes)
-            layouts = dict(self.book.layouts)
+            layouts = self.book.layouts.for_job()
             cuts = tuple(sorted(self._cuts.union(key.ts for key in self.ledger.blocking.blocks)))
         return IngestJob(self.options, layouts, room, allowance_bytes, self.floor, self.ledger.spans, cuts)
 
@@ -76,19 +79,31 @@ class Intake:
         if errors.num_rows:
             name, _, sentence = errors["text"][0].as_py().partition(": ")
             raise _RAISED.get(name, BadEvents)(sentence)
-        layouts = items.filter(pc.equal(kinds, LAYOUT))
+        unknown = items.filter(pc.equal(kinds, UNKNOWN_LAYOUT))["layout"].to_numpy()
+        rows = items.filter(pc.equal(kinds, ROWS))
+        ddls, _ = read_ddls(items, self.options.rules)
+        self._learn_layouts(items.filter(pc.equal(kinds, LAYOUT)), rows["layout"].to_numpy(), unknown, layouts_of(ddls))
+        self._cuts = frozenset(ddl.key.ts for ddl in ddls)
+        return bool(len(unknown)) or divides(ddls, rows)
+
+    def _learn_layouts(self, defined: pa.Table, used: Numbers, unknown: Numbers, of_ddls: Numbers) -> None:
+        """Take in new layouts, and bring those back that were given up and are used again."""
+        layouts, now = self.book.layouts, self.clock.steady()
+        needed = np.unique(np.concatenate([used, unknown, of_ddls]))
         with self.life.lock:
-            self.book.layouts.update(zip(layouts["layout"].to_pylist(), layouts["text"].to_pylist(), strict=True))
-            unknown = items.filter(pc.equal(kinds, UNKNOWN_LAYOUT))["layout"].to_pylist()
-            never = [key for key in unknown if key not in self.book.layouts]
-        if never:
+            layouts.learn(LayoutTexts.of(defined["layout"].to_numpy(), defined["text"].combine_chunks()), now)
+            missing = layouts.missing(needed)
+        back = layouts.record(missing) if len(missing) else NO_LAYOUTS
+        with self.life.lock:
+            layouts.bring_back(back, now)
+            missing = layouts.missing(needed)
+            layouts.use(np.setdiff1d(needed, missing, assume_unique=True), now)
+        never = np.intersect1d(unknown, missing)
+        if len(never):
             raise BadEvents(
                 f"rows use layout {never[0]} but no layout row defines it; "
                 "a source sends a layout row in the same or an earlier micro-batch than its first use"
             )
-        ddls, _ = read_ddls(items, self.options.rules)
-        self._cuts = frozenset(ddl.key.ts for ddl in ddls)
-        return bool(unknown) or divides(ddls, items.filter(pc.equal(kinds, ROWS)))
 
     def discard(self, batch: int) -> None:
         """Delete all segments of a batch that is not accepted."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tidegate.control.blocking import Ddl
 from tidegate.control.ledger import Ledger
+from tidegate.driver.ddl import layouts_of
 from tidegate.driver.plans import PlanBook
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.format.ddl.events import is_splitable
@@ -43,9 +44,9 @@ class Refusals:
             self._unsplittable(ddls)
 
     def _unknown_layouts(self, ddls: Sequence[Ddl]) -> None:
-        known = self.book.layouts
         for ddl in ddls:
-            missing = [table for table in ddl.event.tables if table.layout is not None and table.layout not in known]
+            unknown = set(self.book.layouts.missing(layouts_of([ddl])).tolist())
+            missing = [table for table in ddl.event.tables if table.layout in unknown]
             if missing:
                 raise BadEvents(
                     f"the DDL of commit-ts {ddl.key.ts} gives {missing[0].schema}.{missing[0].table} the layout "
@@ -56,7 +57,7 @@ class Refusals:
     def _unsplittable(self, ddls: Sequence[Ddl]) -> None:
         """A DDL must not leave a table that is split without the key by which it is split."""
         for table, query in ((table, ddl.event.query) for ddl in ddls for table in ddl.event.tables):
-            fits = table.layout is None or is_splitable(self.book.layout(table.layout))
+            fits = table.layout is None or is_splitable(self.book.layouts.layout(table.layout))
             if not fits and self._is_split(table.table_id):
                 raise BadEvents(
                     f"`{query}` leaves {table.schema}.{table.table} without a primary key or with another unique key, "

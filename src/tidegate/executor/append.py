@@ -17,22 +17,14 @@ from tidegate.errors import BadEvents
 from tidegate.executor.chunks import Encoded, items_of
 from tidegate.executor.floor import Ints
 from tidegate.executor.jobs import IngestJob
+from tidegate.executor.layouts import TaskLayouts
 from tidegate.executor.spool import SegmentWriter
 from tidegate.format.encode import protocol
 from tidegate.format.encode.spans import spans_of
-from tidegate.format.rules.changes import Rows, Selected, TableRules
-from tidegate.format.tables import Layout
+from tidegate.format.layout_columns import RowLayouts, distinct_layouts
+from tidegate.format.rules.changes import Rows, TableRules
 
 _SURE_NAME_BYTES = 64  # shorter names can always be a level of a path, however they are encoded
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What is encoded together: rows of one layout of which the same columns are written."""
-
-    fingerprint: int
-    layout: Layout = field(compare=False)
-    selected: Selected
 
 
 @dataclass
@@ -40,30 +32,32 @@ class Appender:
     job: IngestJob
     writer: SegmentWriter
     tables: TableRules
+    layouts: TaskLayouts
     items: list[pa.RecordBatch] = field(default_factory=list)
     appended_bytes: int = 0
     stale: int = 0  # rows that were dropped
     stale_ts: int = 0  # the greatest commit-ts of them
 
-    def append(self, rows: Rows, kind: Kind) -> None:
-        rows, owner, seq, span = self._above_floor(rows, kind)
+    def append(self, rows: Rows) -> None:
+        rows, layouts, owner, seq, span = self._above_floor(rows)
         if not rows.events.num_rows:
             return
-        order = rows.order(span)
-        targets = self.tables.routed(rows.events)
-        text = protocol.encode(targets, order, kind.layout, self.job.options.encoding, kind.selected, now_ms())
+        order, layout = rows.order(span), self.layouts.layout
+        chosen, targets = self.tables.selections(rows.events, layouts, layout), self.tables.routed(rows.events)
+        text = protocol.encode_mixed(targets, order, chosen, layout, self.job.options.encoding, now_ms())
         ends = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
         data = memoryview(text.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
         self._refuse_too_much(len(data))
-        encoded = Encoded(rows.events, kind.fingerprint, owner, seq, rows.moved, order, ends - ends[0])
+        encoded = Encoded(rows.events, owner, seq, rows.moved, order, ends - ends[0])
         items = items_of(encoded, data, self.writer.append(data), self.job)
         self._refuse_names(items.column("schema_name"), items.column("table_name"))
         self.items.append(items)
 
-    def _above_floor(self, rows: Rows, kind: Kind) -> tuple[Rows, Ints, Ints, Ints | None]:
-        """The rows that are not durable yet, with the dispatcher, seq and span of each."""
+    def _above_floor(self, rows: Rows) -> tuple[Rows, RowLayouts, Ints, Ints, Ints | None]:
+        """The rows that are not durable yet, with the layout, dispatcher, seq and span of each."""
         (table_id, ts, seq), spans = rows.place(), self.job.spans
-        span = spans_of(rows.events, kind.layout, spans) if spans > 1 else None
+        layouts = self._layouts_of(rows.events)
+        span = spans_of(rows.events, layouts, spans) if spans > 1 else None
         owner = table_id if span is None else table_id * spans + span
         if self.job.floor is not None:
             keep = self.job.floor.passes(owner, ts, seq)
@@ -71,8 +65,14 @@ class Appender:
                 self.stale += len(keep) - int(keep.sum())
                 self.stale_ts = max(self.stale_ts, int(ts[~keep].max()))
                 rows, owner, seq = rows.take(keep), owner[keep], seq[keep]
-                span = None if span is None else span[keep]
-        return rows, owner, seq, span
+                layouts, span = layouts.take(keep), None if span is None else span[keep]
+        return rows, layouts, owner, seq, span
+
+    def _layouts_of(self, events: pa.RecordBatch) -> RowLayouts:
+        """All of them are known: rows whose layout is not never come here."""
+        columns, _ = self.layouts.columns(distinct_layouts(events))
+        assert columns is not None
+        return columns.of_rows(events)
 
     def _refuse_too_much(self, more_bytes: int) -> None:
         self.appended_bytes += more_bytes

@@ -24,7 +24,7 @@ MEMORY_TIER_BYTES = 256 << 20
 RESERVE_BYTES = 512 << 20
 _RAM_ROOT, _RAM_NAME = Path("/dev/shm"), "tidegate-"
 HELD, QUERY = "held.json", "query"
-_OWN = ("*.seg", f"{HELD}*", QUERY)  # what `wipe` deletes
+_OWN = ("*.seg", "layouts-*.arrow", f"{HELD}*", QUERY)  # what `wipe` deletes
 
 
 @dataclass

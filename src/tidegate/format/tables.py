@@ -10,13 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.errors import BadEvents
 from tidegate.format.go_json import go_json, go_string
+
+Selected = tuple[int, ...] | None  # positions among the stored columns of those that are written; None for all
+
+T = TypeVar("T")
 
 SCHEMA_FILE_FORMAT = 1
 # What a land task does about a version's schema file before its first data file:
@@ -139,13 +143,12 @@ class Layout:
         return tuple(i for i, column in enumerate(self.stored) if column.pk or column.name in unique)
 
     @cached_property
-    def handle_key(self) -> tuple[str, ...]:
+    def handle_key(self) -> Sequence[str]:
         """The columns that identify a row: the primary key, else the not-null unique key with the fewest columns."""
         if primary := tuple(column.name for column in self.columns if column.pk):
             return primary
         nullable = {column.name for column in self.columns if column.nullable}
-        usable = [key for key in self.unique_keys if not nullable & set(key)]
-        return min(usable, key=len, default=())  # among equally short keys the first, which has the lowest index id
+        return shortest_key(self.unique_keys, nullable)
 
     @cached_property
     def fingerprint(self) -> int:
@@ -187,6 +190,14 @@ class Layout:
             return Layout(tuple(_column(entry) for entry in shape["columns"]), keys)
         except (ValueError, TypeError, KeyError, AttributeError) as exc:
             raise BadEvents(f'a layout must be JSON like {{"columns":[{{"name":"id","type":"int"}}]}}: {exc}') from exc
+
+
+def shortest_key(keys: Iterable[Sequence[T]], nullable: Set[T]) -> Sequence[T]:
+    """The key with the fewest columns of which none is nullable; () without one.
+
+    Among equally short keys it is the first, which has the lowest index id.
+    """
+    return min((key for key in keys if not nullable & set(key)), key=len, default=())
 
 
 def schema_file_text(
