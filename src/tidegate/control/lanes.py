@@ -49,13 +49,14 @@ class Lanes(Columns):
 
     _dtypes = {  # noqa: RUF012
         "number": np.int64, "date": np.int64, "version": np.int64, "directory": np.int64, "schema_version": np.int64,
-        "busy": np.bool_, "owed": np.bool_, "look": np.bool_,
+        "members": np.int32, "busy": np.bool_, "owed": np.bool_, "look": np.bool_,
     }  # fmt: skip
     number: Ints
     date: Ints
     version: Ints
     directory: Ints
     schema_version: Ints
+    members: Ints  # dispatchers, where lanes are shared
     busy: NDArray[np.bool_]  # a landing is under way, or waits for its retry
     look: NDArray[np.bool_]  # its state was given up: the next landing looks first which files exist
     owed: NDArray[np.bool_]  # an old writer may still create its next files: the lane keeps its date until it cannot

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidegate.control.columns import Ints, Numbers, pack
+from tidegate.control.columns import Ints, Numbers
 from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
 from tidegate.format.checksums import joined
@@ -42,7 +42,7 @@ _TEXTS = ("schema_name", "table_name")
 
 
 class Exported(NamedTuple):
-    """A row of `TABLES` per dispatcher, and the keys (column `key`) of those whose state was given up."""
+    """A row of `TABLES` per dispatcher, and the keys (column `key`) of the lanes whose state was given up."""
 
     tables: pa.Table
     dropped: pa.Table
@@ -53,7 +53,7 @@ class Saved:
     """What the journal of an earlier run says."""
 
     tables: Sequence[pa.Table]  # rows of a snapshot, then files that landed after it, in order
-    dropped: Ints  # keys of the dispatchers whose state was given up, sorted
+    dropped: Ints  # keys of the lanes whose state was given up, sorted
     orphans: pa.Table  # files that an old writer may still create
     checkpoint_ts: int
     position: str | None
@@ -111,9 +111,8 @@ def _rows(queues: Queues, numbers: Numbers) -> pa.Table:
 
 
 def _dropped(queues: Queues, looked: Numbers) -> pa.Table:
-    """The dispatchers whose state was given up, or is not known again yet."""
-    ds = queues.dispatchers
-    return pa.table({"key": np.union1d(queues.dropped, pack(ds.table_id[looked], ds.span[looked]))})
+    """The lanes whose state was given up, or is not known again yet."""
+    return pa.table({"key": np.union1d(queues.dropped, queues.lane_keys(looked))})
 
 
 def restore(queues: Queues, saved: Saved) -> None:

@@ -82,7 +82,8 @@ class Intake:
         unknown = items.filter(pc.equal(kinds, UNKNOWN_LAYOUT))["layout"].to_numpy()
         rows = items.filter(pc.equal(kinds, ROWS))
         ddls, _ = read_ddls(items, self.options.rules)
-        self._learn_layouts(items.filter(pc.equal(kinds, LAYOUT)), rows["layout"].to_numpy(), unknown, layouts_of(ddls))
+        used = rows["layout"].drop_null().to_numpy()
+        self._learn_layouts(items.filter(pc.equal(kinds, LAYOUT)), used, unknown, layouts_of(ddls))
         self._cuts = frozenset(ddl.key.ts for ddl in ddls)
         return bool(len(unknown)) or divides(ddls, rows)
 

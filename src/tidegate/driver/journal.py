@@ -159,7 +159,10 @@ class Journal:
         if len(small) < 2:
             return
         wanted = self.layouts.fingerprint[np.isin(self.layouts.entry, small)]
-        gathered = self.find_layouts(wanted)
+        try:
+            gathered = self.find_layouts(wanted)
+        except LandingError:  # the next snapshot is soon enough
+            return
         if len(gathered) == len(wanted):  # else the store keeps nothing, or somebody deletes from the journal
             self._put_entry(FILES.empty_table(), {**self._last_head.json(), "writer": self.writer}, gathered)
 

@@ -155,6 +155,8 @@ def _ranges(first: Numbers, entries: Numbers) -> tuple[Numbers, Numbers]:
 
 def _read(texts: pa.Array) -> pa.Table:
     """A row of `_LAYOUT` for each text. What Arrow cannot read, such as a name that is not UTF-8, is read by Python."""
+    if not len(texts):
+        return _LAYOUT.empty_table()
     data = b"\n".join(texts.cast(pa.binary()).to_pylist())
     options = pa_json.ParseOptions(explicit_schema=_LAYOUT, unexpected_field_behavior="ignore")
     try:
