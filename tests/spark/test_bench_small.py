@@ -24,7 +24,7 @@ TINY = {
         giant_every="200ms", slow_rows=50, slow_columns=20, flush_interval="200ms",
         file_size="128KiB", spool_size="5MiB",
     ),
-    "tables": tables.Parameters(tables=200, bare_tables=50),
+    "tables": tables.Parameters(tables=200, bare_tables=50, layouts=40),
 }  # fmt: skip
 FIGURES = {
     "throughput": (
@@ -43,7 +43,7 @@ FIGURES = {
     ),
     "tables": (
         "tables", "seconds", "tables_per_s", "peak_rss_mib", "all_landed", "put_per_table", "wake_p99_ms",
-        "durable_p99_s", "ratio_to_bare",
+        "durable_p99_s", "ratio_to_bare", "ratio_to_shared", "snapshot_mib",
     ),
 }  # fmt: skip
 
@@ -58,6 +58,19 @@ def test_a_benchmark_gives_its_figures_and_leaves_only_its_input(
     assert "warming up" in capsys.readouterr().out
     left = {path.name.partition("-")[0] for path in tmp_path.iterdir()}
     assert left == ({"events", "spool"} if name == "throughput" else {"spool"})
+
+
+def test_tables_land_on_a_server_with_a_latency_and_their_requests_are_counted_by_kind(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    figures = tables.run(tmp_path, tables.Parameters(tables=60, store="s3", put_latency="5ms"))
+    kinds = ("put_schema", "put_data", "put_index", "list", "get", "head")
+    assert {kind: figures[f"{kind}_per_table"] for kind in kinds} == {
+        "put_schema": 1, "put_data": 2, "put_index": 2, "list": 1, "get": 1, "head": 0
+    }  # fmt: skip
+    assert float(figures["landing_over_arithmetic"]) > 0
+    assert "ratio_to_bare" not in figures
+    assert [path.name for path in tmp_path.iterdir()] == ["spool"]
 
 
 def test_a_benchmark_fails_when_its_output_is_altered(spark: SparkSession, tmp_path: Path) -> None:

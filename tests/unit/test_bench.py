@@ -11,11 +11,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -36,7 +38,19 @@ from tidegate.bench import (
 from tidegate.bench.command import add_benchmarks
 from tidegate.bench.harness import plot
 from tidegate.bench.harness.ages import Ages
-from tidegate.bench.harness.feed import Ended, Feed
+from tidegate.bench.harness.bare import make_bare
+from tidegate.bench.harness.counting import (
+    GET,
+    HEAD,
+    LIST,
+    OWN,
+    PUT_DATA,
+    PUT_INDEX,
+    PUT_SCHEMA,
+    CountingStores,
+    kind_of,
+)
+from tidegate.bench.harness.feed import Ended, Feed, journal_sizes
 from tidegate.bench.harness.figures import MIB, mib_s, percentile
 from tidegate.bench.harness.memory import (
     CpuMeter,
@@ -53,7 +67,9 @@ from tidegate.errors import BadSetting, TidegateError, UsageError
 from tidegate.events import INSERT, LAYOUT, RESOLVED, UPDATE
 from tidegate.executor.segments import FileSlices
 from tidegate.format.encode.csv import CsvOptions
+from tidegate.observe.metrics import Metrics
 from tidegate.sources import open_source
+from tidegate.spark.handle import Handle
 from tidegate.storage.store import Store
 
 FEW = throughput.Parameters(tables=2, events=4_000, rows=1_000)
@@ -538,7 +554,7 @@ def test_a_giant_that_fits_a_micro_batch_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_bare_loop_makes_the_files_of_two_sweeps(tmp_path: Path) -> None:
-    tables.make_bare(tmp_path, 3)
+    assert make_bare(tmp_path, 3, 100) == 3
     files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
     assert len(files) == 3 * 4
     assert sum(path.is_dir() for path in tmp_path.rglob("*")) == 1 + 3 * 5
@@ -548,6 +564,78 @@ def test_the_bare_loop_makes_the_files_of_two_sweeps(tmp_path: Path) -> None:
 
 def test_a_sweep_over_a_slow_store_takes_the_requests_of_its_tables_one_after_the_other() -> None:
     assert tables.sweep_s(1_000_000, 4, 0.03, 256) == pytest.approx(468.75)
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "kind"),
+    [
+        ("create", "shop/orders/437/2026-01-31/CDC00000000000000000001.csv", PUT_DATA),
+        ("create", "shop/orders/437/2026-01-31/CDC00000000000000000001.json", PUT_DATA),
+        ("swap", "shop/orders/437/2026-01-31/meta/CDC.index", PUT_INDEX),
+        ("create_bytes", "shop/orders/meta/schema_437_3233644819.json", PUT_SCHEMA),
+        ("list", "shop/orders/meta", LIST),
+        ("get_tagged", "shop/orders/437/2026-01-31/meta/CDC.index", GET),
+        ("size", "shop/orders/437/2026-01-31/CDC00000000000000000001.csv", HEAD),
+        ("create_bytes", "_tidegate/journal/00000000000000000001.entry", OWN),
+        ("put", "metadata", OWN),
+        ("list", "", OWN),
+    ],
+)
+def test_a_request_is_counted_by_what_it_is_for(tmp_path: Path, operation: str, path: str, kind: str) -> None:
+    assert kind_of(operation, path) == kind
+    (tmp_path / "notes").mkdir()
+    stores: CountingStores = pickle.loads(pickle.dumps(CountingStores(f"{tmp_path}/notes")))
+    store = stores(f"file://{tmp_path}/sink")
+    store.prepare()
+    if path:
+        store.put(path, b"x")
+        store.get(path)
+        assert stores.counts()[OWN if kind == OWN else GET] == (2 if kind == OWN else 1)
+    list(store.list(path))
+    assert stores.counts().total() == (3 if path else 1)
+
+
+def test_requests_by_kind_and_landing_against_the_arithmetic_are_figures() -> None:
+    wanted, metrics = tables.Parameters(tables=128, put_latency="1s"), Metrics("bench")
+    metrics.inc("store_requests_total", 512, op="land")
+    ages = tables.Ages(handle=cast(Handle, SimpleNamespace(metrics=metrics)))
+    ages._found.append(np.array([1.0, 3.0]))
+    ended = Ended(10.0, 5.0, 256, 1000, wakes_s=(0.1,))
+    of = tables.Measured(wanted, [(ended, ages), (ended, ages)], MIB, (MIB, 3 * MIB), Counter(put_data=256, own=7))
+    found = tables.by_kind(of) | tables.predicted(of) | tables.figures(of, None)
+    assert (found["put_data_per_table"], found["own_requests"]) == (2, 7)
+    assert (found["predicted_first_s"], found["landing_first_s"]) == (2.0, 3.0), "4 requests, 256 at once"
+    assert found["landing_over_arithmetic"] == 1.5
+    assert (found["snapshot_mib"], found["journal_mib"]) == (1, 3)
+    assert "ratio_to_bare" not in found, "there was no bare loop"
+    assert tables.figures(of, 12.8)["ratio_to_bare"] == pytest.approx(0.5)
+
+
+def test_a_journal_can_know_as_many_layouts_as_tables(tmp_path: Path) -> None:
+    feed = Feed("", tmp_path / "out", tmp_path / "spool")
+    (tmp_path / "out").mkdir()
+    idle.write_known(feed.settings, 50, 50)
+    snapshot, journal = journal_sizes(feed)
+    assert 0 < snapshot <= journal
+    assert "layouts=50&seed=1" in idle.Parameters(active=50, layouts=100).workload()
+    source = open_source("workload://sysbench?tables=50&layouts=50&seed=1&rows=2&events=100")
+    start = source.initial()
+    [split] = source.splits(start, source.latest(start, 1 << 30, frozenset()), 1)
+    rows = [row for batch in source.read(split) for row in batch.select(["kind", "layout"]).to_pylist()]
+    assert {row["layout"] for row in rows if row["kind"] == LAYOUT} == dict(idle.layout_texts(50)).keys()
+
+
+def test_a_soak_has_as_many_layouts_as_asked_for() -> None:
+    source = open_source(soak.Parameters(tables=6, layouts=5).workload().replace("rate=2MiB", "events=600"))
+    start = source.initial()
+    [split] = source.splits(start, source.latest(start, 1 << 30, frozenset()), 1)
+    rows = [row for batch in source.read(split) for row in batch.select(["kind", "layout"]).to_pylist()]
+    assert len({row["layout"] for row in rows if row["kind"] == UPDATE}) >= 5
+
+
+def test_more_layouts_than_tables_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="--layouts 20"):
+        tables.run(tmp_path, tables.Parameters(tables=10, layouts=20))
 
 
 def test_each_sweep_of_the_workload_brings_every_table_two_rows() -> None:
@@ -562,7 +650,12 @@ def test_each_sweep_of_the_workload_brings_every_table_two_rows() -> None:
 
 def test_where_tables_land_is_an_image_or_not(capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "tables", "--data-dir", "nowhere", "--image", "maybe")
-    assert "argument --image: invalid choice: 'maybe' (choose from 'true', 'false')" in said
+    assert "argument --image: invalid choice: 'maybe' (choose from 'auto', 'true', 'false')" in said
+
+
+def test_a_bare_loop_on_a_slow_disk_ends_with_fewer_tables(tmp_path: Path) -> None:
+    assert make_bare(tmp_path, 1_000_000, 100, seconds=0.0) == 1
+    assert [path.read_text() for path in tmp_path.rglob("*.index")] == ["CDC00000000000000000002.csv\n"]
 
 
 def test_sizes_of_known_tables_grow_and_hold_the_active_ones() -> None:

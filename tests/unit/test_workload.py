@@ -318,6 +318,24 @@ def test_a_neighbour_takes_half_of_a_micro_batch_beside_the_rate_and_can_be_held
     assert source.latest(end, 1 << 30, NONE)["neighbour"] == 1000
 
 
+def test_shards_are_tables_of_one_name_with_ids_and_keys_of_their_own() -> None:
+    rows = everything("workload://sysbench?tables=4&shards=3&rows=20&events=400&mix=2:1:1")
+    names = {table: {row["table_name"] for row in events} for table, events in rows.items()}
+    assert names == {101: {"sbtest1"}, 102: {"sbtest1"}, 103: {"sbtest1"}, 104: {"sbtest4"}}
+    keys = [{(row["after"] or row["before"])[0] for row in rows[table]} for table in (101, 102, 103)]
+    assert all(not one & other for i, one in enumerate(keys) for other in keys[:i])
+    assert rows[104] == everything("workload://sysbench?tables=4&rows=20&events=400&mix=2:1:1")[104]
+
+
+def test_ddls_change_no_shard() -> None:
+    uri = "workload://sysbench?tables=5&shards=2&rows=20&batch=1KiB&events=2000&ddl=every:200ms"
+    rows = everything(uri)
+    first = {table: {(row["table_name"], row["table_version"]) for row in rows[table]} for table in (101, 102)}
+    assert first[101] == first[102]
+    assert len(first[101]) == 1
+    assert len(rows) > 5, "the other tables get new ids"
+
+
 def test_commit_ts_starts_at_the_epoch() -> None:
     assert everything(SMALL)[101][0]["commit_ts"] == tso(1767225600000)
     assert everything(SMALL + "&epoch=2026-01-02")[101][0]["commit_ts"] == tso(1767225600000 + 86_400_000)
@@ -363,6 +381,8 @@ def test_batches_are_bounded_and_end_at_transactions() -> None:
         ("workload://sysbench?rate=1&neighbour=txn-rows:1,every:soon", "a neighbour: 'soon' must be a time"),
         ("workload://sysbench?neighbour=txn-rows:1,every:1s", "neighbour needs a rate"),
         ("workload://sysbench?rate=1&events=5&neighbour=txn-rows:1,every:1s", "neither with events nor with ddl"),
+        ("workload://sysbench?tables=2&shards=3", "shards are some of the tables"),
+        ("workload://sysbench?tables=2&shards=2&ddl=every:1s", "with ddl not all of them"),
         ("workload://tpcc", "unknown workload 'tpcc'; known: sysbench"),
         ("kafka://host/topic", "unknown kind 'kafka'; known: workload://sysbench"),
         ("nothing", "unknown kind ''"),

@@ -157,7 +157,7 @@ def _measured(home: Path, wanted: Parameters, name: str, neighbour: str = "") ->
     feed = _feed(home, wanted, name, wanted.workload(**({"neighbour": neighbour} if neighbour else {})))
     watch = Watch(wanted=wanted, enough_bytes=rows * size)
     ended = feed.run(wanted.seconds, watch)
-    assert feed.sink is not None
+    assert isinstance(feed.sink, Path)
     lines, landed = count_lines(feed.sink / SCHEMA_NAME / wanted.name)
     check_landed(watch, lines, rows)
     say(f"{name}: {len(watch.lags_s)} files of ordinary tables, {landed / MIB:.0f} MiB of the neighbour; checking them")

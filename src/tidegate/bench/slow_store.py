@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import unquote, urlencode, urlsplit
+from urllib.parse import urlencode
 
 from pyspark.sql import SparkSession
 
@@ -40,7 +40,6 @@ from tidegate.sources.source import byte_count
 from tidegate.spark.handle import Handle
 from tidegate.spark.query import limit_bytes
 from tidegate.storage.access import NO_ACCESS, Access
-from tidegate.storage.files import FileStore
 from tidegate.storage.store import Store, StoreOpener, open_store
 
 _ROW_BYTES = 220
@@ -71,7 +70,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class SlowStores:
-    """Opens `file://` stores that take `latency_s` more for every request; a value that goes to the workers.
+    """Opens stores that take `latency_s` more for every request; a value that goes to the workers.
 
     Data files of `hanging` tables wait as long as the file `while_exists` exists.
     """
@@ -82,7 +81,7 @@ class SlowStores:
     sleep: Callable[[float], object] = time.sleep
 
     def __call__(self, sink_uri: str, access: Access = NO_ACCESS) -> Store:
-        return cast(Store, _SlowStore(Path(unquote(urlsplit(sink_uri).path)), self))
+        return cast(Store, _SlowStore(open_store(sink_uri, access), self))
 
 
 class _SlowStore:
@@ -90,8 +89,8 @@ class _SlowStore:
 
     concurrency = None  # as of an object store: as many landings at once as there are workers for
 
-    def __init__(self, root: Path, stores: SlowStores) -> None:
-        self._plain, self._stores = FileStore(root), stores
+    def __init__(self, plain: Store, stores: SlowStores) -> None:
+        self._plain, self._stores = plain, stores
 
     def tag_of(self, data: bytes) -> str | None:
         return None
@@ -175,7 +174,7 @@ def cap_bytes(spark: SparkSession, feed: Feed, idle_bytes: int) -> int:
 
 
 def _measured(feed: Feed, wanted: Parameters) -> Ended:
-    assert feed.sink is not None
+    assert isinstance(feed.sink, Path)
     name = feed.sink.name
     say(f"{name}: {wanted.events} changes of {wanted.tables} tables")
     ended = feed.run()

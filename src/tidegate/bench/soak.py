@@ -1,8 +1,9 @@
 """`soak`: minutes of changes of tables that come and go, and whether memory stays where it is.
 
 A paced workload, with a DDL every second that creates, drops, truncates or drops and creates tables, runs for
-`minutes`. Memory (PSS of the process tree plus the RAM tier) is looked at every two seconds; its slope is that of a
-straight line through what was seen after the first third. What landed is compared with a replay, DDL included.
+`minutes`; the tables have `layouts` different lists of columns. Memory (PSS of the process tree plus the RAM tier) is
+looked at every two seconds; its slope is that of a straight line through what was seen after the first third. What
+landed is compared with a replay, DDL included.
 
     rss_slope_mib_per_min    about 0 if nothing is kept of what is over; the JVM's heap may go on growing to its bound,
                              so its part and the rest (Python's processes and the RAM tier) have figures of their own
@@ -36,12 +37,14 @@ _MEMORY_EVERY_S = 2.0
 class Parameters:
     minutes: float = number(10.0, "minutes of changes")
     tables: int = count(500, "tables at the start")
+    layouts: int = count(1, "different lists of columns that they have")
     rate: str = byte_rate("2MiB", "bytes per second of all tables together")
     ddl: str = duration("1s", "how often a DDL creates, drops or truncates a table")
     flush_interval: str = duration("2s", "flush-interval of the changefeed")
 
     def workload(self) -> str:
         query = {"tables": self.tables, "rows": 1_000, "batch": "2KiB", "prepare": "false", "rate": self.rate}
+        query |= {"layouts": self.layouts}
         return f"workload://sysbench?{urlencode(query | {'ddl': f'every:{self.ddl},kinds={_KINDS}'})}"
 
 
@@ -78,7 +81,7 @@ def run(data_dir: Path, wanted: Parameters) -> Figures:
     feed = Feed(wanted.workload(), home / "soak", home / "spool", {"flush-interval": wanted.flush_interval})
     landings = Landings(3 * duration_s(wanted.flush_interval))
     with session():
-        say(f"{wanted.minutes:g} minutes of changes of {wanted.tables} tables")
+        say(f"{wanted.minutes:g} minutes of changes of {wanted.tables} tables with {wanted.layouts} layouts")
         with MemorySampler(ram_tiers=feed.ram_tier, every_s=_MEMORY_EVERY_S) as memory:
             ended = feed.run(60 * wanted.minutes, landings)
         say(f"{ended.landed_rows} rows, {len(ended.drains_s)} DDLs; checking what landed")
@@ -89,6 +92,7 @@ def run(data_dir: Path, wanted: Parameters) -> Figures:
         feed.remove()
     slope, of_jvm = slope_per_min(memory.seen) / MIB, slope_per_min(memory.seen_jvm) / MIB
     return {
+        "layouts": wanted.layouts,
         "rss_slope_mib_per_min": slope,
         "jvm_slope_mib_per_min": of_jvm,
         "python_slope_mib_per_min": slope - of_jvm,

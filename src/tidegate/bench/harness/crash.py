@@ -1,9 +1,8 @@
-"""A changefeed that is killed at a chosen point: the points, a store that kills there, and the process that runs it.
+"""A changefeed that is killed at a chosen point: a store that kills there, and the process that runs it.
 
-A point is a call on the store: the n-th one of its operations on a path that matches, before or after it is done. The
-stores of all processes count these calls together, in files of a `control` directory. The process that reaches the
-number kills the driver, and then itself so that it does nothing more. If the point is about a worker, it kills itself
-alone. The points in which a worker ingests are no calls on the store: there the opening of a spool file kills.
+The stores of all processes count the calls at a point (`points`) together, in files of a `control` directory. The
+process that reaches the number kills the driver, and then itself so that it does nothing more. If the point is about a
+worker, it kills itself alone.
 
 The process (`command`) runs one changefeed until it is killed, or until the file `<control>/stop` exists. What it
 notices it writes to `<control>/said`, one JSON line each.
@@ -12,9 +11,9 @@ notices it writes to `<control>/said`, one JSON line each.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
-import re
 import signal
 import sys
 import threading
@@ -23,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
-from urllib.parse import quote, unquote, urlsplit
 
+from tidegate.bench.harness.points import AFTER, BEFORE, COPY, DRIVER, HOLDING, INGESTING, POINTS, WORKER, Point
 from tidegate.config.settings import Settings, load_settings
 from tidegate.driver import journal
 from tidegate.executor.jobs import IngestJob
@@ -32,78 +31,36 @@ from tidegate.executor.segments import FileRoom
 from tidegate.spark.handle import Handle, start_source
 from tidegate.spark.session import local_session
 from tidegate.storage.access import NO_ACCESS, Access
-from tidegate.storage.files import FileStore
-from tidegate.storage.store import Beat, Slices, Store
+from tidegate.storage.objects import ObjectStore
+from tidegate.storage.store import Store, open_store
 
-BEFORE, AFTER = "before", "after"
-DRIVER, WORKER = "driver", "worker"
 _POLL_S = 0.02
 _COMPACT_AFTER = 8  # journal entries, so that a run of seconds compacts
 _HELD_BYTES = 512 << 10  # accepted while no data file can land, then the driver dies
 _MID_WRITE_S = 0.002  # from the opening of a spool file to the death of the worker that writes it
 
-_DATA, _INDEX, _SCHEMA = r"/CDC\w*\.csv$", r"/meta/CDC\w*\.index$", r"/meta/schema_\w+\.json$"
-_ENTRY, _SNAPSHOT = r"^_tidegate/journal/\d+\.entry$", r"^_tidegate/journal/\d+\.snapshot$"
-_PUTS = ("put", "swap", "create_bytes")
-
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Point:
-    """Where a process dies: `Point("takeover", ("create_bytes",), _ENTRY, AFTER, DRIVER)` with the first entry."""
-
-    name: str
-    operations: tuple[str, ...] = ()
-    path: str = ""
-    moment: str = AFTER
-    where: str = ""  # calls of the driver, of workers, or (empty) of both count
-    first: int = 1  # the call that kills is one of first ... last, by chance
-    last: int = 1
-    victim: str = DRIVER
-
-    def matches(self, operation: str, path: str, moment: str, where: str) -> bool:
-        same = operation in self.operations and moment == self.moment and self.where in ("", where)
-        return same and re.search(self.path, path) is not None
-
-
-POINTS = {
-    point.name: point
-    for point in (
-        Point("data-before-index", ("create",), _DATA, AFTER, WORKER, 1, 8),
-        Point("takeover", ("create_bytes",), _ENTRY, AFTER, DRIVER),
-        Point("index-before-confirm", _PUTS, _INDEX, AFTER, WORKER, 1, 8),
-        Point("adoption", _PUTS, _INDEX, AFTER, DRIVER),
-        Point("intent-before-data", ("create_bytes",), _ENTRY, AFTER, DRIVER, 2, 6),
-        Point("before-confirming", ("create_bytes",), _ENTRY, BEFORE, DRIVER, 2, 8),
-        Point("before-snapshot", _PUTS, _SNAPSHOT, BEFORE, DRIVER, 1, 2),
-        Point("after-snapshot", _PUTS, _SNAPSHOT, AFTER, DRIVER, 1, 2),
-        Point("amid-deletes", ("delete",), _ENTRY, AFTER, DRIVER, 2, 14),
-        Point("before-schema-file", ("create_bytes",), _SCHEMA, BEFORE, WORKER, 1, 3),
-        Point("after-schema-file", ("create_bytes",), _SCHEMA, AFTER, WORKER, 1, 3),
-        Point("accepted-not-landed", ("create",), _DATA, BEFORE, WORKER),
-        Point("land-worker", ("create",), _DATA, AFTER, WORKER, 1, 8, victim=WORKER),
-        Point("ingest-worker", victim=WORKER),
-    )
-}
-HOLDING, INGESTING = "accepted-not-landed", "ingest-worker"  # the two that are more than a call on the store
-
-
-@dataclass(frozen=True)
 class Run:
-    """One life of the changefeed; `number` says which call at the point kills."""
+    """One life of the changefeed; `number` says which call at the point kills.
+
+    On an object store, files of more than `one_put_bytes` are uploaded aside and copied; None leaves the limit alone.
+    """
 
     source: str
-    sink: str
+    sink_uri: str
     spool: str
     control: str
     options: dict[str, str] = field(default_factory=dict)
     point: str = ""
     number: int = 1
+    one_put_bytes: int | None = None
 
     @property
     def settings(self) -> Settings:
-        return load_settings(f"file://{quote(self.sink)}", None, {"spool.dir": self.spool, **self.options})
+        return load_settings(self.sink_uri, None, {"spool.dir": self.spool, **self.options})
 
 
 @dataclass(frozen=True)
@@ -114,9 +71,16 @@ class DeadlyStores:
     driver: int
     point: Point
     number: int = 1
+    one_put_bytes: int | None = None
 
     def __call__(self, sink_uri: str, access: Access = NO_ACCESS) -> Store:
-        return _DeadlyStore(Path(unquote(urlsplit(sink_uri).path)), self)
+        return _deadly(self, sink_uri, access)
+
+    def act(self, operation: str, path: str, act: Callable[[], T]) -> T:
+        self.meet(operation, path, BEFORE)
+        done = act()
+        self.meet(operation, path, AFTER)
+        return done
 
     def meet(self, operation: str, path: str, moment: str) -> None:
         """A call comes by: it may be the last one of this process."""
@@ -155,31 +119,40 @@ def claim(control: str, told: str) -> bool:
     return True
 
 
-class _DeadlyStore(FileStore):
-    def __init__(self, root: Path, stores: DeadlyStores) -> None:
-        super().__init__(root)
-        self._stores = stores
+@functools.lru_cache(maxsize=16)
+def _deadly(stores: DeadlyStores, sink_uri: str, access: Access) -> Store:
+    """One for each process and sink, as object stores are."""
+    if stores.one_put_bytes is not None:
+        access = replace(access, one_put_bytes=stores.one_put_bytes)
+    store = open_store(sink_uri, access)
+    if isinstance(store, ObjectStore):
+        _make_copies_deadly(store, stores)
+    return cast(Store, _DeadlyStore(store, stores))
 
-    def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
-        self._act("create", path, lambda: FileStore.create(self, path, head, slices, beat))
 
-    def create_bytes(self, path: str, data: bytes) -> bool:
-        return self._act("create_bytes", path, lambda: FileStore.create_bytes(self, path, data))
+def _make_copies_deadly(store: ObjectStore, stores: DeadlyStores) -> None:
+    large, copy = store._large, store._large._copy
 
-    def put(self, path: str, data: bytes) -> None:
-        self._act("put", path, lambda: FileStore.put(self, path, data))
+    def deadly(source: str, path: str) -> bool:
+        return stores.act(COPY, path, lambda: copy(source, path))
 
-    def swap(self, path: str, data: bytes, tag: str) -> bool:
-        return self._act("swap", path, lambda: FileStore.swap(self, path, data, tag))
+    large._copy = deadly  # type: ignore[method-assign]
 
-    def delete(self, path: str) -> None:
-        self._act("delete", path, lambda: FileStore.delete(self, path))
 
-    def _act(self, operation: str, path: str, act: Callable[[], T]) -> T:
-        self._stores.meet(operation, path, BEFORE)
-        done = act()
-        self._stores.meet(operation, path, AFTER)
-        return done
+class _DeadlyStore:
+    """Asks a plain store, and may kill before or after."""
+
+    def __init__(self, plain: Store, stores: DeadlyStores) -> None:
+        self._plain, self._stores = plain, stores
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(self._plain, name)
+        if name not in _WRITES:
+            return asked
+        return lambda path, *rest: self._stores.act(name, path, lambda: asked(path, *rest))
+
+
+_WRITES = ("create", "create_bytes", "put", "swap", "delete")
 
 
 class DeadlyDirectory(str):
@@ -215,7 +188,7 @@ def main() -> None:
     point, settings, parent = POINTS.get(run.point, Point("none")), run.settings, os.getppid()
     local_session()
     say(run, "session")
-    stores = DeadlyStores(run.control, os.getpid(), point, run.number)
+    stores = DeadlyStores(run.control, os.getpid(), point, run.number, run.one_put_bytes)
     handle = start_source(run.source, settings, store_opener=stores)
     say(run, "started")
     if point.name == INGESTING:

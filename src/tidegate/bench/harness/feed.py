@@ -18,6 +18,7 @@ from tidegate.bench.harness.figures import mib_s
 from tidegate.bench.harness.memory import RAM_TIERS, CpuMeter
 from tidegate.config.settings import Settings, load_settings
 from tidegate.errors import TidegateError
+from tidegate.format.layout import RESERVED_PREFIX
 from tidegate.spark.handle import Handle, start_source
 from tidegate.spark.session import local_session
 from tidegate.storage.store import StoreOpener, open_store
@@ -74,17 +75,20 @@ class Ended:
 
 @dataclass(frozen=True)
 class Feed:
-    """A changefeed from a source URI to a directory of the benchmark's own (None: to `noop://`)."""
+    """A changefeed from a source URI to a directory of the benchmark's own, or to the URI of a server's sink.
+
+    None is `noop://`.
+    """
 
     source: str
-    sink: Path | None
+    sink: Path | str | None
     spool: Path
     options: Mapping[str, str] = field(default_factory=dict)
     store_opener: StoreOpener = open_store
 
     @property
     def settings(self) -> Settings:
-        uri = f"file://{quote(str(self.sink))}" if self.sink is not None else "noop://"
+        uri = f"file://{quote(str(self.sink))}" if isinstance(self.sink, Path) else self.sink or "noop://"
         return load_settings(uri, None, {"spool.dir": str(self.spool), **self.options})
 
     @property
@@ -120,7 +124,7 @@ class Feed:
         os.sync()
 
     def remove(self) -> None:
-        if self.sink is not None:
+        if isinstance(self.sink, Path):
             shutil.rmtree(self.sink, ignore_errors=True)
 
     def check(self) -> Report:
@@ -132,6 +136,14 @@ class Feed:
             open_store(settings.sink_uri, settings.access),
             progress=lambda text: say(f"  {text}"),
         )
+
+
+def journal_sizes(feed: Feed) -> tuple[int, int]:
+    """Bytes of the newest snapshot in its journal, and of all objects of the journal."""
+    store = open_store(feed.settings.sink_uri, feed.settings.access)
+    found = list(store.list(f"{RESERVED_PREFIX}/journal"))
+    snapshots = [size for path, size in found if path.endswith(".snapshot")]
+    return snapshots[-1] if snapshots else 0, sum(size for _, size in found)
 
 
 def _attend(handle: Handle, seconds: float | None, watch: Watch | None) -> None:

@@ -54,6 +54,11 @@ def one_of(default: str, meaning: str, choices: tuple[str, ...]) -> str:
     return _option(default, meaning, choices=choices)
 
 
+def flag(meaning: str) -> bool:
+    """True where the option is given; it takes no value."""
+    return _option(False, meaning, action="store_true")
+
+
 def add_parameters(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
     """One option for each field of the dataclass `kind`."""
     for each in fields(kind):

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,13 +28,15 @@ from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.layout import METADATA, RESERVED_PREFIX, data_path, metadata_text, parse_metadata
 from tidegate.format.rules.changes import TableRules
 from tidegate.format.tables import Layout
-from tidegate.reader.replay import Surveyed, TableFiles, TableKey, VersionKey, survey
+from tidegate.reader.replay import Lane, Surveyed, TableFiles, TableKey, VersionKey, survey
 from tidegate.storage.store import Store
 from tidegate.tools.verify import open_for_replay
 from tidegate.tools.verify.runs import Head, Run, Runs, Table
 
 _STEP_BYTES = 4 << 20  # replayed at a time
 _PATIENCE_BYTES = 64 << 20  # a line that does not come within so much of the source is none of it
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -67,19 +70,24 @@ class Tally:
 
 @dataclass
 class Expected:
-    """The lines of one table name in the order in which a reader meets them; line i belongs to table id `stream[i]`."""
+    """The lines of one table name in the order in which a reader meets them; line i belongs to table id `stream[i]`.
+
+    Two ids of one name in the same version are shards: each has its order, and there is none between them.
+    """
 
     place: dict[int, int] = field(
         default_factory=dict
     )  # by the hash of the line, because the text of a million lines would not fit in memory
     stream: list[int] = field(default_factory=list)
+    version: list[int] = field(default_factory=list)
     ts: list[int] = field(default_factory=list)
 
-    def add(self, line: bytes, stream: int, ts: int) -> None:
+    def add(self, line: bytes, stream: int, version: int, ts: int) -> None:
         if hash(line) in self.place:
             raise TidegateError(f"the source has the line {line[:80]!r} twice, so a double could not be told from it")
         self.place[hash(line)] = len(self.ts)
         self.stream.append(stream)
+        self.version.append(version)
         self.ts.append(ts)
 
     def places(self, lines: Iterable[bytes]) -> list[int]:
@@ -87,39 +95,68 @@ class Expected:
         return [self.place.get(hash(line), -1) for line in lines]
 
 
-def tally(expected: Mapping[str, Expected], seen: Mapping[str, Sequence[int]], checkpoint_ts: int) -> Tally:
+Places = Sequence[
+    Sequence[int]
+]  # of one name: the places of the lines in each of its directories, in the order of files
+
+
+def tally(expected: Mapping[str, Expected], seen: Mapping[str, Places], checkpoint_ts: int) -> Tally:
     """What is wrong with the places that a reader met, by table name, while the checkpoint was so much.
 
-    A line is lost if it is not there although the checkpoint covers it, a later line of its name is there, or a later
-    one of its table, under whatever name. It is doubled as often as it is there too often, and reordered if it
-    comes after one that it should come before.
+    A line is lost if it is not there although the checkpoint covers it, a later line of its table id is there, under
+    whatever name, or one of a later version of its name. It is doubled as often as it is there too often, and reordered
+    if it comes after one that it should come before.
     """
     last_ts = _last_seen(expected, seen)
-    found = Tally(altered=sum(len(places) for name, places in seen.items() if name not in expected))
+    found = Tally(altered=sum(map(len, (places for name in seen.keys() - expected.keys() for places in seen[name]))))
     for name, lines in expected.items():
-        met = np.array(seen.get(name, ()), np.int64)
-        known = met[met >= 0]
+        met = [np.array(places, np.int64) for places in seen.get(name, ())]
+        known = _known(met)
         times = np.bincount(known, minlength=len(lines.ts))
-        _, first = np.unique(known, return_index=True)
-        once = known[np.sort(first)]
-        ts = np.array(lines.ts, np.int64)
-        due = np.array([last_ts.get(stream, 0) for stream in lines.stream], np.int64)
-        must = (ts <= checkpoint_ts) | (ts < due) | (np.arange(len(ts)) < (known.max() if len(known) else 0))
         found += Tally(
-            lost=int((must & (times == 0)).sum()),
+            lost=int((_must(lines, known, last_ts, checkpoint_ts) & (times == 0)).sum()),
             doubled=int(np.maximum(times - 1, 0).sum()),
-            reordered=int((once < np.maximum.accumulate(once)).sum()) if len(once) else 0,
-            altered=int((met < 0).sum()),
+            reordered=sum(_reordered(lines, places[places >= 0]) for places in met),
+            altered=sum(int((places < 0).sum()) for places in met),
         )
     return found
 
 
-def _last_seen(expected: Mapping[str, Expected], seen: Mapping[str, Sequence[int]]) -> dict[int, int]:
+def _known(met: list[Ints]) -> Ints:
+    known: Ints = np.concatenate([np.zeros(0, np.int64), *met])
+    return known[known >= 0]
+
+
+def _must(lines: Expected, known: Ints, last_ts: Mapping[int, int], checkpoint_ts: int) -> npt.NDArray[np.bool_]:
+    """The lines that must be there, when these are."""
+    ts, stream, version = (np.array(column, np.int64) for column in (lines.ts, lines.stream, lines.version))
+    must: npt.NDArray[np.bool_] = (ts <= checkpoint_ts) | (version < version[known].max(initial=0))
+    for one in np.unique(stream).tolist():
+        of_one = np.flatnonzero(stream == one)
+        last = known[stream[known] == one].max(initial=-1)
+        must[of_one] |= (ts[of_one] < last_ts.get(one, 0)) | (of_one < last)
+    return must
+
+
+def _reordered(lines: Expected, met: Ints) -> int:
+    """Lines of one directory that come after a later one of their id, or after one of a later version."""
+    _, first = np.unique(met, return_index=True)
+    once = met[np.sort(first)]
+    if not len(once):
+        return 0
+    stream, version = np.array(lines.stream, np.int64)[once], np.array(lines.version, np.int64)[once]
+    late = version < np.maximum.accumulate(version)
+    for one in np.unique(stream).tolist():
+        of_one = np.flatnonzero(stream == one)
+        late[of_one] |= once[of_one] < np.maximum.accumulate(once[of_one])
+    return int(late.sum())
+
+
+def _last_seen(expected: Mapping[str, Expected], seen: Mapping[str, Places]) -> dict[int, int]:
     """The commit-ts of the last visible line of every table id."""
     last: dict[int, int] = {}
     for name in seen.keys() & expected.keys():
-        met = np.array(seen[name], np.int64)
-        met = met[met >= 0]
+        met = _known([np.array(places, np.int64) for places in seen[name]])
         streams, ts = np.array(expected[name].stream, np.int64)[met], np.array(expected[name].ts, np.int64)[met]
         for stream in np.unique(streams).tolist():
             last[stream] = max(last.get(stream, 0), int(ts[streams == stream].max()))
@@ -135,7 +172,7 @@ class Replay:
         self._source = open_for_replay(source_uri)
         self._offset = self._source.initial()
         self._layouts, self._numbers = dict[int, Layout](), dict[TableKey, int]()
-        self._tables = dict[tuple[TableKey, int], Table]()
+        self._tables = dict[tuple[TableKey, int, int], Table]()
         self._no_files = TableFiles((), store, settings.paths)
         self._rules = TableRules(settings.rules)
         self._runs = Runs(settings, self._rules, self._layouts, self._meet)
@@ -163,18 +200,18 @@ class Replay:
         self.resolved_ts = max([self.resolved_ts, *(mark["commit_ts"] for mark in marks if mark["kind"] == RESOLVED)])
 
     def _meet(self, rows: Head) -> Table:
-        """One for every id that a name has had; the number is the name's, so that runs come by version."""
+        """One for every id and version that a name has had; the number is the name's, so that runs come by version."""
         key = TableKey(*self._rules.target(rows.schema, rows.table))
         number = self._numbers.setdefault(key, len(self._numbers))
-        made = Table(key, str(key), self._no_files, number, met=(rows.table_id, 0))
-        return self._tables.setdefault((key, rows.table_id), made)
+        made = Table(key, str(key), self._no_files, number, met=(rows.table_id, rows.version), directory=rows.version)
+        return self._tables.setdefault((key, rows.table_id, rows.version), made)
 
     def _take(self, runs: Iterable[Run]) -> None:
         for run in runs:
             lines, data, ends = self.lines.setdefault(run.table.name, Expected()), bytes(run.data), run.ends.tolist()
             assert run.table.met is not None
             for low, high, ts in zip(ends[:-1], ends[1:], run.ts.tolist(), strict=True):
-                lines.add(data[low:high], run.table.met[0], ts)
+                lines.add(data[low:high], *run.table.met, ts)
 
 
 class Sightings:
@@ -183,7 +220,7 @@ class Sightings:
     def __init__(self, source_uri: str, settings: Settings, store: Store) -> None:
         self._replay, self._settings, self._store = Replay(source_uri, settings, store), settings, store
         self._files: dict[str, tuple[int, float | None, list[int]]] = {}
-        self.visible_rows = 0
+        self.visible_rows, self.sizes = 0, list[int]()  # rows, and the bytes of each file, at the last look
 
     def look(self) -> Tally:
         text = self._store.get(METADATA)
@@ -191,16 +228,20 @@ class Sightings:
         standing = survey(self._store, self._settings.paths)
         while self._replay.resolved_ts < checkpoint_ts and self._replay.extend():
             pass
-        seen = {str(key): self._places(key, standing) for key in standing.tables}
-        self.visible_rows = sum(len(places) for places in seen.values())
+        seen: dict[str, list[list[int]]] = {}
+        for key in standing.tables:
+            name = str(TableKey(key.schema, key.table))  # ids of one name may have directories of their own
+            seen.setdefault(name, []).append(self._places(name, standing.tables[key]))
+        self.visible_rows = sum(len(places) for lists in seen.values() for places in lists)
+        self.sizes = [size for lanes in standing.tables.values() for lane in lanes for size in lane.sizes]
         return tally(self._replay.lines, seen, checkpoint_ts) + self._surroundings(standing)
 
-    def _places(self, key: TableKey, standing: Surveyed) -> list[int]:
+    def _places(self, name: str, lanes: Sequence[Lane]) -> list[int]:
         """The places of all lines of a table, in the order of its files."""
         places: list[int] = []
-        for lane in standing.tables[key]:
+        for lane in lanes:
             for number, size in enumerate(lane.sizes, start=1):
-                places += self._of_file(str(key), data_path(lane.key, number, self._settings.paths), size)
+                places += self._of_file(name, data_path(lane.key, number, self._settings.paths), size)
         return places
 
     def _of_file(self, name: str, path: str, size: int) -> list[int]:

@@ -23,6 +23,7 @@ from tidegate.bench.harness.crash import Run, command
 from tidegate.errors import TidegateError
 
 _TOKEN = "TIDEGATE_BENCH_RUN"
+_JAVA_OPTIONS = "JDK_JAVA_OPTIONS"  # read by every JVM that is started
 _POLL_S = 0.02
 _LEAVE_S = 5.0  # workers and JVM end by themselves within this
 
@@ -34,16 +35,20 @@ class TooLong(Exception):
 class Victim:
     """A run of the changefeed, its JVM and its workers; when it is left none of them is alive."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, java_options: str = "") -> None:
         self._run, self._control, self._token = run, Path(run.control), uuid.uuid4().hex
+        self._environment = {**os.environ, _TOKEN: self._token}
+        if java_options:
+            self._environment[_JAVA_OPTIONS] = f"{os.environ.get(_JAVA_OPTIONS, '')} {java_options}".strip()
         self._read, self._said = 0, list[dict[str, Any]]()
 
     def __enter__(self) -> Victim:
         self._control.mkdir(parents=True)
         self._started = time.monotonic()
         with open(self._control / "log", "wb") as log:
+            # In a session of its own: Ctrl-C is for the benchmark, which then kills it.
             self._child = subprocess.Popen(
-                command(self._run), stdout=log, stderr=log, env={**os.environ, _TOKEN: self._token}
+                command(self._run), stdout=log, stderr=log, env=self._environment, start_new_session=True
             )
         return self
 
@@ -103,6 +108,20 @@ class Victim:
 
     def kill(self) -> None:
         self._child.kill()
+
+    def stop(self, seconds: float) -> None:
+        """End in order, with all that was accepted landed."""
+        Path(self._control, "stop").touch()
+        self.wait(lambda: self.said("ended") is not None, seconds, "stop in order")
+
+    def outlive(self, seconds: float) -> bool:
+        """Wait until its JVM and its workers have ended by themselves; False if they did not."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if not self.alive and not _processes(self._token):
+                return True
+            time.sleep(_POLL_S)
+        return False
 
     def wait(self, until: Callable[[], bool], seconds: float, for_what: str = "") -> None:
         """Until it is so. A process that ends by itself, or takes too long, has failed to do `for_what`."""

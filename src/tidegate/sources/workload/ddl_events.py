@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,30 +23,22 @@ from tidegate.format.ddl.queries import full_name, quoted
 from tidegate.format.ddl.scope import Table
 from tidegate.format.tables import Column, Layout
 from tidegate.sources.workload.ddl_history import DdlHistory, States
-from tidegate.sources.workload.ddl_play import ADDED_COLUMNS, COLUMN_TYPES, Op, Plan, Record
-from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME, Ints, table_names
+from tidegate.sources.workload.ddl_play import ADDED_COLUMNS, Op, Plan, Record
+from tidegate.sources.workload.layouts import Layouts, columns_sql
+from tidegate.sources.workload.shapes import last_sql_type, shape_layout
+from tidegate.sources.workload.sysbench import (
+    FIRST_TABLE_ID,
+    SCHEMA_ID,
+    SCHEMA_NAME,
+    Ints,
+    name_numbers,
+    table_names,
+)
 
-# Values of added columns are numbers below 10^9, because they have the same text in all of these types.
-_ADDED = (("int", None, "INT"), ("bigint", None, "BIGINT"), ("varchar", 64, "VARCHAR(64)"))
 _SIDE = Layout((Column("id", "int", nullable=False, pk=True), Column("note", "varchar", flen=64)))
 _VIEW = Layout((Column("id", "int", nullable=False), Column("k", "int", nullable=False)))
-_BASE_COLUMNS = "`id` INT NOT NULL,`k` INT NOT NULL,`c` CHAR(120) NOT NULL,`pad` CHAR(60) NOT NULL,PRIMARY KEY(`id`)"
 _SIDE_COLUMNS = "`id` INT NOT NULL,`note` VARCHAR(64),PRIMARY KEY(`id`)"
 _RENAMED = "_renamed"
-
-
-@cache
-def shape_layout(shape: int) -> Layout:
-    """The columns of a workload's table: those of sysbench, then the added ones `x1`, `x2`, ..."""
-    added = []
-    for number, place in enumerate(_types(shape), 1):
-        type_name, flen, _ = _ADDED[place]
-        added.append(Column(f"x{number}", type_name, flen=flen))
-    return Layout((*LAYOUT.columns, *added))
-
-
-def _types(shape: int) -> list[int]:
-    return [*_types(shape // (COLUMN_TYPES + 1)), shape % (COLUMN_TYPES + 1) - 1] if shape else []
 
 
 def used_layouts(states: States) -> dict[int, str]:
@@ -59,18 +50,24 @@ def _texts(layouts: Iterable[Layout]) -> dict[int, str]:
     return {layout.fingerprint: layout.to_json() for layout in layouts}
 
 
-def state_columns(states: States, run: Ints) -> dict[str, pa.Array]:
+def shape_fingerprints(shape: Ints) -> Ints:
+    """Of sysbench's columns with the added ones of these shapes."""
+    shapes, at = np.unique(shape, return_inverse=True)
+    prints: Ints = np.array([shape_layout(one).fingerprint for one in shapes.tolist()], np.int64)[at]
+    return prints
+
+
+def state_columns(states: States, run: Ints, layout: Ints, shards: int) -> dict[str, pa.Array]:
     """The event columns that say which table a row belongs to. `run` is the index of each row's state."""
-    shapes, at = np.unique(states.shape, return_inverse=True)
-    layouts = np.array([shape_layout(shape).fingerprint for shape in shapes.tolist()], np.int64)
     table_id = pa.array(states.id[run])
+    names = table_names(name_numbers(states.table, shards))
     suffix = pa.array(["", _RENAMED]).take(pa.array(states.renamed))
     return {
-        "table_name": pc.binary_join_element_wise(table_names(states.table + 1), suffix, "").take(pa.array(run)),
+        "table_name": pc.binary_join_element_wise(names, suffix, "").take(pa.array(run)),
         "table_id": table_id,
         "logical_table_id": table_id,
         "table_version": pa.array(states.version[run]),
-        "layout": pa.array(layouts[at][run]),
+        "layout": pa.array(layout[run]),
     }
 
 
@@ -93,9 +90,8 @@ class _Said:
 class DdlEvents:
     """Builds the rows of records. Has no state except the history that they come from."""
 
-    def __init__(self, plan: Plan, history: DdlHistory) -> None:
-        self._plan = plan
-        self._history = history
+    def __init__(self, plan: Plan, history: DdlHistory, layouts: Layouts | None) -> None:
+        self._plan, self._history, self._layouts = plan, history, layouts
 
     def rows(self, numbers: range, start_ts: Callable[[Ints], Ints]) -> tuple[dict[int, str], pa.RecordBatch]:
         """The layouts that these DDLs name, and a row for each in the order of commit-ts."""
@@ -130,14 +126,16 @@ class DdlEvents:
 
     def _of_table(self, number: int, record: Record) -> _Said:
         before, after = self._table(record.table, record.before), self._table(record.table, number)
-        event = _changed(number, record, before, after)
+        indexed = "k" if self._layouts is None else "id"
+        event = _changed(number, record, before, after, indexed)
         return _Said(event, TRIGGER if record.op == Op.CREATE else before.id, before.names, after.layout)
 
     def _new_view(self, number: int, record: Record) -> _Said:
         view, source = _view(number, self._plan.first_new_id + number), self._table(record.about, record.before)
+        second = "`k`" if self._layouts is None else "`id` AS `k`"
         query = (
             "CREATE ALGORITHM = UNDEFINED DEFINER = `root`@`%` SQL SECURITY DEFINER "
-            f"VIEW {full_name(view.names)} AS SELECT `id`,`k` FROM {full_name(source.names)}"
+            f"VIEW {full_name(view.names)} AS SELECT `id`,{second} FROM {full_name(source.names)}"
         )
         return _Said(ddl_scope.create_view(view, query), TRIGGER, view.names, _VIEW)
 
@@ -147,11 +145,13 @@ class DdlEvents:
         if state >= 0:
             record = self._history.record(state)
             table_id, renamed, shape = record.id, record.renamed, record.shape
-        name = f"sbtest{table + 1}{_RENAMED if renamed else ''}"
-        return Table(SCHEMA_ID, SCHEMA_NAME, name, table_id, shape_layout(shape))
+        number = 1 if table < self._plan.shards else table + 1
+        name = f"sbtest{number}{_RENAMED if renamed else ''}"
+        layout = shape_layout(shape) if self._layouts is None else self._layouts.layout(table, shape)
+        return Table(SCHEMA_ID, SCHEMA_NAME, name, table_id, layout)
 
 
-def _changed(number: int, record: Record, before: Table, after: Table) -> DdlEvent | None:
+def _changed(number: int, record: Record, before: Table, after: Table, indexed: str) -> DdlEvent | None:
     name = full_name(after.names)
     match record.op:
         case Op.RENAME:
@@ -161,14 +161,15 @@ def _changed(number: int, record: Record, before: Table, after: Table) -> DdlEve
         case Op.DROP:
             return ddl_scope.drop_table(before)
         case Op.CREATE:
-            return ddl_scope.create_table(after, f"CREATE TABLE {name} ({_BASE_COLUMNS})")
+            columns = columns_sql(after.layout) if after.layout else ""
+            return ddl_scope.create_table(after, f"CREATE TABLE {name} ({columns})")
         case Op.ADD_INDEX:
-            return _altered("add index", after, f"ADD INDEX `i{number}`(`k`)")
+            return _altered("add index", after, f"ADD INDEX `i{number}`({quoted(indexed)})")
         case Op.DROP_COLUMN:
             return _altered("drop column", after, f"DROP COLUMN {quoted(_last_column(before))}")
         case _:
             verb = "add column" if record.op == Op.ADD_COLUMN else "modify column"
-            sql_type = _ADDED[_types(record.shape)[-1]][2]
+            sql_type = last_sql_type(record.shape)
             return _altered(verb, after, f"{verb.upper()} {quoted(_last_column(after))} {sql_type}")
 
 

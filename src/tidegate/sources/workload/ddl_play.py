@@ -82,6 +82,12 @@ class Plan:
     epoch_ts: int
     step_ms: int
     last: int | None
+    shards: int = 1
+
+    @property
+    def altered(self) -> range:
+        """The tables that DDLs change: not the shards, because whoever alters one of them alters all."""
+        return range(self.shards if self.shards > 1 else 0, self.tables)
 
     @property
     def wide(self) -> bool:
@@ -165,11 +171,13 @@ class Player:
 
     def _take(self, chance: int) -> tuple[int, _State]:
         """A table without a DDL on this boundary, if there is one left."""
-        if len(self.taken) == self.plan.tables:
+        tables = self.plan.altered
+        if len(self.taken) == len(tables):
             self.taken.clear()
-        table = chance % self.plan.tables
-        while table in self.taken:
-            table = (table + 1) % self.plan.tables
+        place = chance % len(tables)
+        while tables[place] in self.taken:
+            place = (place + 1) % len(tables)
+        table = tables[place]
         self.taken.add(table)
         return table, self._state(table)
 

@@ -110,7 +110,8 @@ class Neighbour:
         changes = self.history.changes(position)
         images = self.texts.images(table, changes, np.full(len(position), columns) if columns else None)
         commit_ts = self._first_ts + position // self.habits.txn_rows * tso(self.habits.every_ms)
-        state = first_state(table[:1], np.zeros_like(position), self.version, self.layout.fingerprint)
+        layout = np.array([self.layout.fingerprint], np.int64)
+        state = first_state(table[:1], np.zeros_like(position), self.version, layout)
         return change_rows(changes, position, (start_ts(commit_ts), commit_ts), images, state)
 
     @property

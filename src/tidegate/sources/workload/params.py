@@ -10,6 +10,7 @@ from math import gcd
 from tidegate.errors import BadSetting
 from tidegate.sources.source import byte_count, read_query
 from tidegate.sources.workload.ddl_mix import Schedule, read_schedules
+from tidegate.sources.workload.layouts import MIXED_ROW_BYTES
 from tidegate.sources.workload.neighbour import Habits, read_habits
 from tidegate.sources.workload.sysbench import DELETED, SCHEMA_NAME, UPDATED
 
@@ -31,11 +32,17 @@ class Workload:
     epoch: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     ddl: tuple[Schedule, ...] = ()
     neighbour: Habits | None = None
+    shards: int = 1
+    layouts: int = 1
 
     @property
     def row_bytes(self) -> int:
-        """About one encoded line: `"U","sbtest1","sbtest",` then id, k, c and pad."""
-        return len(f'"U","sbtest{self.tables}","{SCHEMA_NAME}",{self.rows},{self.rows},"",""\r\n') + 119 + 59
+        """About one encoded line: `"U","sbtest1","sbtest",` then id, k, c and pad; mixed layouts have others."""
+        if self.layouts > 1:
+            return MIXED_ROW_BYTES
+        return (
+            len(f'"U","sbtest{self.tables}","{SCHEMA_NAME}",{self.rows * self.shards},{self.rows},"",""\r\n') + 119 + 59
+        )
 
 
 def parse_workload(query: str) -> Workload:
@@ -46,6 +53,10 @@ def parse_workload(query: str) -> Workload:
         raise BadSetting("workload://sysbench: a mix of updates and deletes needs rows=2 or more")
     if workload.neighbour is not None and (not workload.rate or workload.events is not None or workload.ddl):
         raise BadSetting("workload://sysbench: neighbour needs a rate, and goes neither with events nor with ddl")
+    if workload.shards > workload.tables - bool(workload.ddl and workload.shards > 1):
+        raise BadSetting("workload://sysbench: shards are some of the tables, with ddl not all of them")
+    if workload.layouts > workload.tables:
+        raise BadSetting("workload://sysbench: there cannot be more layouts than tables")
     return workload
 
 
@@ -110,4 +121,6 @@ _READERS: dict[str, Callable[[str], object]] = {
     "epoch": _read_epoch,
     "ddl": read_schedules,
     "neighbour": read_habits,
+    "shards": _whole(1, 10_000),
+    "layouts": _whole(1, 10_000_000),
 }

@@ -48,7 +48,7 @@ LAYOUT = Layout(
 INSERTED, UPDATED, DELETED = range(3)
 _KINDS = pa.array([INSERT, UPDATE, DELETE])
 _NOTHING = pa.scalar(b"", pa.binary())
-_COLUMN, _ADDED_BELOW = np.uint64(0xD6E8FEB86659FD93), np.uint64(10**9)  # an odd factor, so that added columns differ
+COLUMN, ADDED_BELOW = np.uint64(0xD6E8FEB86659FD93), np.uint64(10**9)  # an odd factor, so that added columns differ
 
 # A pad is five groups of eleven digits joined by '-'; a c is two such texts joined by '-'.
 _PIECE, _PIECES = 59, 1 << 15
@@ -142,6 +142,7 @@ class Texts:
 
     rows: int
     seed: int
+    shards: int = 1
 
     def images(self, table: Ints, changes: Changes, added: Ints | None = None) -> tuple[pa.ListArray, pa.ListArray]:
         """The `after` and `before` columns: null where a delete has no after and an insert no before.
@@ -149,7 +150,7 @@ class Texts:
         `added` is the number of added columns of each row; None if no row has any.
         """
         key = scramble(scramble(table.view(np.uint64) + np.uint64(self.seed)) + changes.id.view(np.uint64))
-        fixed = self._fixed(changes.id, key)
+        fixed = self._fixed(primary_keys(table, changes.id, self.shards), key)
         return (
             self._lists(fixed, key, changes.version, changes.kind != DELETED, added),
             self._lists(fixed, key, changes.version - (changes.kind == UPDATED), changes.kind != INSERTED, added),
@@ -157,7 +158,7 @@ class Texts:
 
     def _fixed(self, ids: Ints, key: Hashes) -> tuple[pa.Array, pa.Array, pa.Array]:
         k = (key >> np.uint64(32)) % np.uint64(self.rows) + np.uint64(1)
-        return _decimal(ids), _decimal(k), _pieces(self.seed, "pad").take(_piece_numbers(key, 0))
+        return decimal(ids), decimal(k), _pieces(self.seed, "pad").take(_piece_numbers(key, 0))
 
     def _lists(
         self,
@@ -203,7 +204,7 @@ def _with_added(values: pa.Array, key: Hashes, added: Ints) -> pa.Array:
     rows, before = len(added), np.cumsum(added) - added
     row = np.repeat(np.arange(rows), added)
     place = np.arange(len(row)) - before[row]
-    more = _decimal(scramble(key[row] + (place.view(np.uint64) + np.uint64(1)) * _COLUMN) % _ADDED_BELOW)
+    more = decimal(scramble(key[row] + (place.view(np.uint64) + np.uint64(1)) * COLUMN) % ADDED_BELOW)
     old, new = _offsets(values), _offsets(more)
     of_row = [
         pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(np.ascontiguousarray(ends)), part.buffers()[2]])
@@ -240,16 +241,26 @@ def change_rows(
     return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.names], schema=EVENTS)
 
 
-def first_state(tables: Ints, run: Ints, version: int, layout: int) -> dict[str, pa.Array]:
+def first_state(tables: Ints, run: Ints, version: int, layout: Ints, shards: int = 1) -> dict[str, pa.Array]:
     """The event columns of tables that no DDL changes. `run` is the index of each row's table in `tables`."""
     table_id = pa.array(tables[run] + FIRST_TABLE_ID)
     return {
-        "table_name": table_names(tables + 1).take(pa.array(run)),
+        "table_name": table_names(name_numbers(tables, shards)).take(pa.array(run)),
         "table_id": table_id,
         "logical_table_id": table_id,
         "table_version": pa.repeat(pa.scalar(version, pa.int64()), len(run)),
-        "layout": pa.repeat(pa.scalar(layout, pa.int64()), len(run)),
+        "layout": pa.array(layout[run]),
     }
+
+
+def primary_keys(table: Ints, ids: Ints, shards: int) -> Ints:
+    """The primary keys of rows with these ids. Shards of one table take turns, so that no two have the same."""
+    return ids if shards == 1 else np.where(table < shards, (ids - 1) * shards + table + 1, ids)
+
+
+def name_numbers(table: Ints, shards: int) -> Ints:
+    """The numbers in the names of these tables. The first `shards` tables have one name, that of the first."""
+    return np.where(table < shards, 0, table) + 1
 
 
 def table_names(number: Ints) -> pa.Array:
@@ -282,7 +293,7 @@ def _pieces(seed: int, part: str) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), _PIECES, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
 
 
-def _decimal(numbers: Ints | Hashes) -> pa.Array:
+def decimal(numbers: Ints | Hashes) -> pa.Array:
     return pa.array(numbers).cast(pa.string()).cast(pa.binary())
 
 

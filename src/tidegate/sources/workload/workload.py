@@ -26,25 +26,17 @@ import pyarrow as pa
 
 from tidegate.errors import BadSetting
 from tidegate.events import tso
-from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
+from tidegate.sources.source import Offset, Split, layout_rows, resolved_row
 from tidegate.sources.workload.admission import Admission
-from tidegate.sources.workload.ddl_events import DdlEvents, added_columns, state_columns, used_layouts
+from tidegate.sources.workload.batches import Batches
+from tidegate.sources.workload.ddl_events import DdlEvents, used_layouts
 from tidegate.sources.workload.ddl_history import DdlHistory, States, ddl_history
 from tidegate.sources.workload.ddl_play import Plan, room
-from tidegate.sources.workload.lives import FIRST_LIFE, Lives
+from tidegate.sources.workload.layouts import Layouts
 from tidegate.sources.workload.neighbour import Neighbour
 from tidegate.sources.workload.params import Workload, parse_workload
 from tidegate.sources.workload.steps import ENDLESS, Cursor, Steps, cut_rows, cut_tables, start_ts
-from tidegate.sources.workload.sysbench import (
-    FIRST_TABLE_ID,
-    LAYOUT,
-    Changes,
-    History,
-    Ints,
-    Texts,
-    change_rows,
-    first_state,
-)
+from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, History, Ints, Texts
 
 __all__ = ["Workload", "WorkloadSource", "parse_workload"]
 
@@ -72,9 +64,9 @@ class WorkloadSource:
         self._rate_from: tuple[float, int] | None = None
         self._neighbour_from: tuple[float, int] | None = None
         self._history = History(workload.rows, workload.rows if workload.prepare else 0, workload.mix)
-        self._lives = Lives(self._history)
-        self._texts = Texts(workload.rows, workload.seed)
-        self._layout = LAYOUT.fingerprint
+        self._texts = Texts(workload.rows, workload.seed, workload.shards)
+        mixed = workload.layouts > 1
+        self._layouts = Layouts(workload.layouts, workload.seed, workload.shards) if mixed else None
 
     def initial(self) -> Offset:
         return Cursor().offset()
@@ -137,8 +129,8 @@ class WorkloadSource:
         if self._workload.ddl:
             yield from self._read_with_ddl(split, active + first, low[active], high[active])
         else:
-            yield layout_rows({self._layout: LAYOUT.to_json()}, self._version)
-            yield from self._batches(active + first, low[active], high[active])
+            yield from self._batches.shared_layout()
+            yield from self._batches.read(active + first, low[active], high[active])
         if "resolved" in split:
             yield resolved_row(split["resolved"])
 
@@ -169,6 +161,10 @@ class WorkloadSource:
         )
 
     @cached_property
+    def _batches(self) -> Batches:
+        return Batches(self._workload, self._steps, self._history, self._texts, self._layouts, self._version)
+
+    @cached_property
     def _neighbour(self) -> Neighbour | None:
         work, habits = self._workload, self._workload.neighbour
         if habits is None:
@@ -190,7 +186,7 @@ class WorkloadSource:
     def _plan(self) -> Plan:
         work, steps = self._workload, self._steps
         last = steps.last if self.finite else None
-        return Plan(work.ddl, work.tables, work.seed, tso(steps.epoch_ms), steps.step_ms, last)
+        return Plan(work.ddl, work.tables, work.seed, tso(steps.epoch_ms), steps.step_ms, last, work.shards)
 
     @property
     def _ddls(self) -> DdlHistory:
@@ -248,10 +244,12 @@ class WorkloadSource:
     def _read_with_ddl(self, split: Split, tables: Ints, low: Ints, high: Ints) -> Iterator[pa.RecordBatch]:
         """Rows, in separate batches per state of their table; then the DDLs, if this split has them."""
         numbers = self._ddls.numbers(*split.get("ddl", (0, 0)))
-        layouts, ddls = DdlEvents(self._plan, self._ddls).rows(numbers, start_ts)
+        layouts, ddls = DdlEvents(self._plan, self._ddls, self._layouts).rows(numbers, start_ts)
         table, low, high, states = self._cut_states(split, tables, low, high)
-        yield layout_rows(used_layouts(states) | layouts or {self._layout: LAYOUT.to_json()}, self._version)
-        yield from self._batches(table, low, high, states)
+        if self._layouts is None:
+            layouts = used_layouts(states) | layouts
+        yield from [layout_rows(layouts, self._version)] if layouts else self._batches.shared_layout()
+        yield from self._batches.read(table, low, high, states)
         if ddls.num_rows:
             yield ddls
 
@@ -267,44 +265,6 @@ class WorkloadSource:
         chosen = np.flatnonzero(ends > begins)
         table = tables[which[chosen]]
         return table, begins[chosen], ends[chosen], self._ddls.states(table, state[chosen], self._version)
-
-    def _batches(self, tables: Ints, low: Ints, high: Ints, states: States | None = None) -> Iterator[pa.RecordBatch]:
-        """Batches of a bounded size. A batch ends at a transaction unless the transaction is larger than a batch."""
-        ends = np.cumsum(high - low)
-        starts = ends - (high - low)
-        row, total = 0, int(ends[-1]) if len(ends) else 0
-        while row < total:
-            until = self._batch_end(row, low, starts, ends)
-            chosen = slice(np.searchsorted(ends, row, side="right"), np.searchsorted(starts, until, side="left"))
-            counts = np.minimum(ends[chosen], until) - np.maximum(starts[chosen], row)
-            first = low[chosen] + np.maximum(row - starts[chosen], 0)
-            yield self._rows(tables[chosen], first, counts, None if states is None else states.part(chosen))
-            row = until
-
-    def _batch_end(self, row: int, low: Ints, starts: Ints, ends: Ints) -> int:
-        until = row + max(1, BATCH_BYTES // self._workload.row_bytes)
-        if until >= ends[-1]:
-            return int(ends[-1])
-        table = int(np.searchsorted(ends, until, side="right"))
-        to_position = int(low[table]) - int(starts[table])
-        aligned = max(int(starts[table]), self._steps.transaction_start(until + to_position) - to_position)
-        return aligned if aligned > row else until
-
-    def _rows(self, tables: Ints, first: Ints, counts: Ints, states: States | None) -> pa.RecordBatch:
-        """`counts` changes of each table from position `first` on."""
-        run = np.repeat(np.arange(len(tables)), counts)
-        position = np.arange(len(run)) + (first - (np.cumsum(counts) - counts))[run]
-        table = tables[run]
-        changes = self._history.changes(position) if states is None else self._in_life(position, tables, run, states)
-        images = self._texts.images(table, changes, None if states is None else added_columns(states, run))
-        commit_ts = self._steps.commit_ts(table, position)
-        state = first_state(tables, run, self._version, self._layout) if states is None else state_columns(states, run)
-        return change_rows(changes, position, (start_ts(commit_ts), commit_ts), images, state)
-
-    def _in_life(self, position: Ints, tables: Ints, run: Ints, states: States) -> Changes:
-        """The changes of tables that DDLs may have emptied: their lives begin at the rows handed out until then."""
-        base = np.where(states.emptied > 0, self._steps.handed(states.emptied, tables), FIRST_LIFE)
-        return self._lives.changes(position, base[run])
 
 
 def _handed_beside(offset: Offset) -> int:
