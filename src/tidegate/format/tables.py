@@ -12,7 +12,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import MISSING, dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from tidegate.errors import BadEvents
@@ -23,6 +23,7 @@ Selected = tuple[int, ...] | None  # positions among the stored columns of those
 T = TypeVar("T")
 
 SCHEMA_FILE_FORMAT = 1
+_COLUMNS_INDENT = "\n    "
 # What a land task does about a version's schema file before its first data file:
 #   SETTLED  nothing: the schema file is known to exist
 #   CHECK    list the schema files; write this one unless one with the same columns exists, maybe of another version
@@ -174,8 +175,8 @@ class Layout:
     def _kept(self, name: str, output_column_id: bool, order: Callable[[Sequence[Column]], Sequence[Column]]) -> str:
         key = (name, output_column_id)
         if key not in self._texts:
-            objects = [_column_object(column, output_column_id) for column in order(self.columns)]
-            self._texts[key] = go_json(objects, "\n    ")
+            texts = [_column_text(column, output_column_id) for column in order(self.columns)]
+            self._texts[key] = "[" + ",".join(texts) + _COLUMNS_INDENT + "]" if texts else "[]"
         return self._texts[key]
 
     @cached_property
@@ -244,6 +245,21 @@ def schema_checksum(schema: str, table: str, layout: Layout | None, output_colum
 
 def _by_name(columns: Sequence[Column]) -> list[Column]:
     return sorted(columns, key=lambda column: column.name.encode("utf-8", "surrogateescape"))
+
+
+def _column_text(column: Column, output_column_id: bool) -> str:
+    """One column as a schema file lists it. Where each table has a layout of its own, columns are still often equal."""
+    if column.default is None or isinstance(column.default, str):
+        return _kept_text(column, output_column_id)
+    return _fresh_text(column, output_column_id)  # Python thinks 1, 1.0 and True equal, and a list has no hash
+
+
+def _fresh_text(column: Column, output_column_id: bool) -> str:
+    deeper = _COLUMNS_INDENT + "    "
+    return deeper + go_json(_column_object(column, output_column_id), deeper)
+
+
+_kept_text = lru_cache(maxsize=1 << 14)(_fresh_text)
 
 
 def _column_object(column: Column, output_column_id: bool) -> dict[str, object]:
