@@ -292,6 +292,7 @@ def _scale(column: Column) -> str | None:
 _FIELDS = {field.name: None if field.default is MISSING else field.default for field in fields(Column)}
 _FIELD_TYPES: dict[str, tuple[type, ...]] = {"name": (str,), "type": (str,), "elems": (list,)}
 _FIELD_TYPES |= dict.fromkeys(("flen", "decimals", "id"), (int, type(None)))
+_OF_ANY_TYPE = frozenset(("elems", "default"))
 
 
 def _set_fields(column: Column) -> dict[str, object]:
@@ -307,6 +308,18 @@ def _names(key: Any) -> tuple[str, ...]:
 
 def _column(entry: Any) -> Column:
     values = dict(entry)
+    if values.keys() & _OF_ANY_TYPE:
+        return _fresh_column(values)
+    return _kept_column(tuple(values.items()), tuple(map(type, values.values())))
+
+
+@lru_cache(maxsize=1 << 14)
+def _kept_column(items: tuple[tuple[str, Any], ...], types: tuple[type, ...]) -> Column:
+    """Where each table has a layout of its own, columns are still often equal. Types count: Python thinks 1 is True."""
+    return _fresh_column(dict(items))
+
+
+def _fresh_column(values: dict[str, Any]) -> Column:
     if unknown := values.keys() - _FIELDS.keys():
         raise ValueError(f"unknown column field {min(unknown)!r}; known: {', '.join(_FIELDS)}")
     for name, value in values.items():
