@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.events import EVENTS, LAYOUT, RESOLVED, ROW_KINDS
+from tidegate.format.layout_columns import LayoutColumns, distinct_layouts
+from tidegate.format.layout_texts import LayoutTexts
 from tidegate.format.rules.changes import key_changes
-from tidegate.format.tables import Layout
 from tidegate.sources.row_groups import Ints, Places, Tables, tables_in
 
 _LINE_BYTES = 30  # operation, names and separators of one encoded line
@@ -134,12 +135,14 @@ class EventFiles:
     def key_updates(self, at: int) -> Places:
         """The same of the updates that change a key. Reads the whole row group."""
         rows = self._changes(at, [*EVENTS.names]).cast(EVENTS).combine_chunks()
+        known = LayoutTexts.of_dict(self.layouts((file, number) for file, number in self.layout_groups(at + 1)))
         found = []
-        for fingerprint, text in self.layouts((file, number) for file, number in self.layout_groups(at + 1)).items():
-            for batch in rows.filter(pc.equal(rows["layout"], fingerprint)).to_batches():
-                changed = key_changes(batch, Layout.from_json(text))
-                if changed is not None:
-                    found.append(batch.filter(pa.array(changed)))
+        for batch in rows.to_batches():
+            used = known.find(distinct_layouts(batch))
+            batch = batch.filter(pc.is_in(batch.column("layout"), pa.array(used.fingerprint)))
+            changed = key_changes(batch, LayoutColumns.parse(used.fingerprint, used.text).of_rows(batch))
+            if changed is not None:
+                found.append(batch.filter(pa.array(changed)))
         updates = pa.Table.from_batches(found, EVENTS)
         return updates["table_id"].to_numpy(), updates["commit_ts"].to_numpy()
 
