@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadEvents, StoreConflict, StoreRefused, TidegateError, VerifyError
-from tidegate.executor.aside import MOST_ROWS, Aside
+from tidegate.executor.aside import MOST_ROWS, Aside, Unwritable
 from tidegate.executor.ingest import ingest
 from tidegate.executor.jobs import IngestJob, IngestOptions, LandOptions
 from tidegate.executor.rows import ITEMS, ROWS, SET_ASIDE
@@ -233,6 +233,14 @@ def test_a_task_with_too_many_bad_rows_ends_the_changefeed_and_puts_none_of_them
     assert set_aside(store) == {}
 
 
+def test_too_many_bad_rows_of_different_layouts_are_too_many(opened: Open, store: MemoryStore) -> None:
+    rows = [bad(1, seq, table=n) | {"layout": LAYOUTS[n - 1].fingerprint} for n in (1, 2, 3) for seq in range(400)]
+    layouts = [layout_row(layout) for layout in LAYOUTS[:3]]
+    with pytest.raises(BadEvents, match=f"more than {MOST_ROWS} rows"):
+        feed(opened(on_bad_row="set-aside"), 0, [*layouts, *rows])
+    assert set_aside(store) == {}
+
+
 @pytest.mark.parametrize(
     "row",
     [bad(1, 1) | wrong for wrong in ({"table_id": None}, {"table_name": None}, {"commit_ts": -1}, {"layout": 5})],
@@ -381,7 +389,7 @@ def test_a_row_that_cannot_even_be_shown_ends_the_changefeed_and_does_not_hang(o
     aside = opened(on_bad_row="set-aside").options.ingest.aside
     assert aside is not None
     with pytest.raises(StoreRefused, match="a row cannot be set aside: UnicodeDecodeError"):
-        Aside(aside).put(events, SHAPE, "column 'id': the value is not a whole number")
+        Aside(aside).put([Unwritable(events, SHAPE, "column 'id': the value is not a whole number")])
 
 
 def test_two_rows_with_the_same_key_are_told_apart(opened: Open, store: MemoryStore) -> None:

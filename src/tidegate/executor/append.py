@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tidegate.clock import now_ms
 from tidegate.errors import BadEvents
-from tidegate.executor.aside import Aside
+from tidegate.executor.aside import Aside, Unwritable
 from tidegate.executor.chunks import Encoded, items_of
 from tidegate.executor.floor import Ints
 from tidegate.executor.jobs import IngestJob
@@ -65,25 +65,32 @@ class Appender:
         """The text of these rows in order, and the order without the rows that were set aside."""
         layout, encoding = self.layouts.layout, self.job.options.encoding
         chosen, targets = self.tables.selections(rows.events, layouts, layout), self.tables.routed(rows.events)
-        refuse = partial(self._refuse_rows, rows.events)
-        return protocol.encode_good(targets, order, chosen, layout, encoding, refuse, now_ms())
+        found: list[Unwritable] = []
+        refuse = partial(self._refuse_rows, rows.events, found)
+        text, order = protocol.encode_good(targets, order, chosen, layout, encoding, refuse, now_ms())
+        self._set_aside(found)
+        return text, order
 
-    def _refuse_rows(self, events: pa.RecordBatch, bad: BadRows, fingerprint: int) -> None:
+    def _refuse_rows(self, events: pa.RecordBatch, found: list[Unwritable], bad: BadRows, fingerprint: int) -> None:
         if self.aside is None:
             raise BadEvents(f"{bad}{_REMEDY}") from bad
-        self.aside.put(events.take(pa.array(bad.rows)), self.layouts.layout(fingerprint), bad.reason)
+        found.append(Unwritable(events.take(pa.array(bad.rows)), self.layouts.layout(fingerprint), bad.reason))
+
+    def _set_aside(self, found: list[Unwritable]) -> None:
+        if self.aside is not None:
+            self.aside.put([bad for bad in found if bad.events.num_rows])
 
     def refuse_updates(self, events: pa.RecordBatch, layouts: RowLayouts, changed: Flags) -> Flags:
         """Set aside the updates of keys that cannot be written; returns which rows of the events they are."""
-        left_out = np.zeros(events.num_rows, np.bool_)
-        if self.aside is not None:
-            at, layout = np.flatnonzero(changed), self.layouts.layout
-            updates, mine = events.take(pa.array(at)), layouts.take(at)
-            chosen = self.tables.selections(updates, mine, layout)
-            for bad in bad_updates(updates, chosen, layout, self.job.options.encoding):
-                left_out[at[bad.rows]] = True
-                fresh = self._fresh(updates.take(pa.array(bad.rows)), mine.take(bad.rows))
-                self.aside.put(fresh, layout(bad.layout), bad.reason)
+        at, layout = np.flatnonzero(changed), self.layouts.layout
+        updates, mine = events.take(pa.array(at)), layouts.take(at)
+        chosen = self.tables.selections(updates, mine, layout)
+        left_out, found = np.zeros(events.num_rows, np.bool_), []
+        for bad in bad_updates(updates, chosen, layout, self.job.options.encoding):
+            left_out[at[bad.rows]] = True
+            fresh = self._fresh(updates.take(pa.array(bad.rows)), mine.take(bad.rows))
+            found.append(Unwritable(fresh, layout(bad.layout), bad.reason))
+        self._set_aside(found)
         return left_out
 
     def _fresh(self, updates: pa.RecordBatch, layouts: RowLayouts) -> pa.RecordBatch:
