@@ -2,9 +2,9 @@
 
 Files are read in name order, and their row groups in order. The offset `{"at": 7}` is the number of row groups that
 were read. Micro-batches and splits end where no transaction goes on (`row_groups`), so row groups may end anywhere. A
-split is a sequence of row groups. It begins with all layouts of the files up to its end, so a start in the middle has
-them too. The end counts as resolved: the last split has a resolved row with the greatest commit-ts of all files. Tables
-are not separate here, so no table can be held.
+split is a sequence of row groups. It begins with the layouts that its rows use, so a start in the middle has them too.
+The end counts as resolved: the last split has a resolved row with the greatest commit-ts of all files. Tables are not
+separate here, so no table can be held.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.events import EVENTS, LAYOUT, ROW_KINDS
 from tidegate.format.layout_columns import LayoutColumns, distinct_layouts
-from tidegate.format.layout_texts import LayoutTexts
+from tidegate.format.layout_texts import NO_KEYS, LayoutTexts
+from tidegate.format.pieces import Numbers
 from tidegate.format.rules.changes import key_changes
 from tidegate.sources.row_groups import RowGroups
 from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
@@ -46,6 +47,18 @@ class Group:
     size_bytes: int
 
 
+class _Places(NamedTuple):
+    """For each layout, by fingerprint, the row group that defines it first."""
+
+    fingerprint: Numbers
+    group: Numbers
+
+    def of(self, wanted: Numbers) -> list[int]:
+        """The row groups that define the wanted layouts."""
+        found: list[int] = np.unique(self.group[np.isin(self.fingerprint, wanted)]).tolist()
+        return found
+
+
 class ParquetSource:
     finite = True
 
@@ -53,7 +66,7 @@ class ParquetSource:
         text = uri.removeprefix("parquet:").removeprefix("//")
         self._directory = Path(text)
         self._footers: dict[str, pq.FileMetaData] = {}
-        self._known_layouts: dict[tuple[str, int], dict[int, str]] = {}
+        self._known_layouts: dict[tuple[str, int], Numbers] = {}  # which layouts a row group defines
         if not text:
             raise BadSetting(f"source {uri!r} names no directory; write parquet:DIR")
         if not self._directory.is_dir():
@@ -76,9 +89,9 @@ class ParquetSource:
         if first == last:
             return []
         bounds = self._bounds(first, last, max(1, parallelism))
-        layouts = self._layout_groups(last)
+        places = self._layout_places(last)
         splits: list[Split] = [
-            {"groups": [[group.file, group.number] for group in self._groups[low:high]], "layouts": layouts}
+            {"groups": self._named(range(low, high)), "layouts": self._named(places.of(self._used(range(low, high))))}
             for low, high in pairwise(bounds)
         ]
         if last == len(self._groups):
@@ -86,11 +99,10 @@ class ParquetSource:
         return splits
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        layouts: dict[int, str] = {}
-        for file, number in split["layouts"]:
-            layouts.update(self._layouts(file, number))
-        if layouts:
-            yield layout_rows(layouts, 0)
+        if split["layouts"]:
+            used = np.unique(np.concatenate([self._used_in(file, number) for file, number in split["groups"]]))
+            found = self._layouts(split["layouts"]).find(used)
+            yield layout_rows(dict(zip(found.fingerprint.tolist(), found.text.to_pylist(), strict=True)), 0)
         for file, number in split["groups"]:
             yield from self._rows(file, number)
         if "resolved" in split:
@@ -150,7 +162,7 @@ class ParquetSource:
     def _key_updates(self, at: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The same of the updates that change a key. Reads the whole row group."""
         rows = self._changes(at, [*EVENTS.names]).cast(EVENTS).combine_chunks()
-        known = LayoutTexts.of_dict(self._all_layouts(at + 1))
+        known = self._layouts(self._named(self._layout_places(at + 1).of(self._used([at]))))
         found = []
         for batch in rows.to_batches():
             used = known.find(distinct_layouts(batch))
@@ -168,13 +180,6 @@ class ParquetSource:
         is_change = pc.is_in(rows["kind"], value_set=pa.array(ROW_KINDS))
         return rows.filter(pc.and_(is_change, rows["table_id"].is_valid())).select(names)
 
-    def _all_layouts(self, last: int) -> dict[int, str]:
-        """The layouts of the row groups before `last`."""
-        found: dict[int, str] = {}
-        for file, number in self._layout_groups(last):
-            found.update(self._layouts(file, number))
-        return found
-
     @cached_property
     def _ends(self) -> npt.NDArray[np.int64]:
         return np.cumsum([group.size_bytes for group in self._groups], dtype=np.int64)
@@ -186,16 +191,26 @@ class ParquetSource:
     def _greatest_ts(self) -> int:
         return int(self._whole.high_ts.max())
 
-    def _layout_groups(self, last: int) -> list[list[Any]]:
-        """The row groups before `last` that contain a layout for the first time."""
-        known: set[int] = set()
-        found: list[list[Any]] = []
-        for group in self._groups[:last]:
-            layouts = self._layouts(group.file, group.number)
-            if layouts.keys() - known:
-                found.append([group.file, group.number])
-                known |= layouts.keys()
+    def _layout_places(self, last: int) -> _Places:
+        """Where the layouts of the row groups before `last` are defined for the first time."""
+        found = [self._defined(group.file, group.number) for group in self._groups[:last]]
+        fingerprints, first = np.unique(np.concatenate(found), return_index=True)
+        return _Places(fingerprints, np.repeat(np.arange(last), [len(each) for each in found])[first])
+
+    def _used(self, groups: Iterable[int]) -> Numbers:
+        """The layouts that the rows of these row groups use."""
+        chosen = [self._groups[at] for at in groups]
+        return np.unique(np.concatenate([self._used_in(group.file, group.number) for group in chosen]))
+
+    def _used_in(self, file: str, number: int) -> Numbers:
+        rows = self._columns(file, number, ["kind", "layout"])
+        layouts = rows.filter(pc.is_in(rows["kind"], value_set=pa.array(ROW_KINDS)))["layout"]
+        found: Numbers = pc.unique(layouts).drop_null().to_numpy()
         return found
+
+    def _named(self, groups: Iterable[int]) -> list[list[Any]]:
+        """Row groups as a split names them."""
+        return [[self._groups[at].file, self._groups[at].number] for at in groups]
 
     def _footer(self, file: str) -> pq.FileMetaData:
         """The footer of a file. It is read and checked once, and used for all splits of the file."""
@@ -213,17 +228,22 @@ class ParquetSource:
         rows = max(1, table.num_rows * BATCH_BYTES // max(size_bytes, BATCH_BYTES))
         yield from table.combine_chunks().to_batches(max_chunksize=rows)
 
-    def _layouts(self, file: str, number: int) -> dict[int, str]:
+    def _defined(self, file: str, number: int) -> Numbers:
         """The layouts that a row group defines. Does not read the columns with values."""
         if (file, number) not in self._known_layouts:
-            chosen = pc.equal(self._columns(file, number, ["kind"]).column("kind"), LAYOUT)
-            rows = None
-            if pc.any(chosen).as_py():
-                rows = self._columns(file, number, ["layout", "ddl"]).filter(chosen)
-            self._known_layouts[file, number] = (
-                dict(zip(rows["layout"].to_pylist(), rows["ddl"].to_pylist(), strict=True)) if rows else {}
-            )
+            chosen = pc.equal(self._columns(file, number, ["kind"])["kind"], LAYOUT)
+            rows = self._columns(file, number, ["layout"]).filter(chosen) if pc.any(chosen).as_py() else None
+            self._known_layouts[file, number] = NO_KEYS if rows is None else rows["layout"].to_numpy()
         return self._known_layouts[file, number]
+
+    def _layouts(self, groups: Iterable[list[Any]]) -> LayoutTexts:
+        """The layouts that these row groups define."""
+        parts = []
+        for file, number in groups:
+            rows = self._columns(file, number, ["kind", "layout", "ddl"])
+            rows = rows.filter(pc.equal(rows["kind"], LAYOUT))
+            parts.append(LayoutTexts.of(rows["layout"].to_numpy(), rows["ddl"].combine_chunks()))
+        return LayoutTexts.all_of(parts)
 
     def _group_bounds(self, file: str, number: int) -> tuple[int, int]:
         """The least and greatest commit-ts, from the statistics of the file or, if it has none, from the rows."""
