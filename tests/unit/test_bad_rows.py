@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadEvents, StoreConflict, StoreRefused, TidegateError, VerifyError
-from tidegate.executor.aside import MOST_ROWS, Aside
+from tidegate.executor.aside import MOST_ROWS, Aside, Unwritable
 from tidegate.executor.ingest import ingest
 from tidegate.executor.jobs import IngestJob, IngestOptions, LandOptions
 from tidegate.executor.rows import ITEMS, ROWS, SET_ASIDE
@@ -27,6 +27,8 @@ from tidegate.format.encode.canal_json import CanalOptions
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.encode.protocol import Encoding
 from tidegate.format.layout import METADATA, PathOptions, parse_metadata
+from tidegate.format.layout_texts import LayoutTexts
+from tidegate.format.tables import Column, Layout
 from tidegate.sources.parquet import write_events
 from tidegate.storage.access import NO_ACCESS
 from tidegate.testing import (
@@ -126,11 +128,15 @@ def test_an_object_holds_all_that_is_needed_to_repair_the_row(opened: Open, stor
 
 # -- which rows ------------------------------------------------------------------------------------------------------
 
+# By table, from 1 on: two of them have the same.
+LAYOUTS = [SHAPE, *(Layout((SHAPE.columns[0], Column(name, "varchar"))) for name in ("w", "x", "y")), SHAPE]
+
 
 def job(folder: str, store: MemoryStore, encoding: Encoding, stops: bool = False) -> IngestJob:
     aside = LandOptions(PathOptions(), encoding, "memory://", NO_ACCESS, lambda *_: store)
     options = IngestOptions(encoding, 100, 400, aside=None if stops else aside)
-    return IngestJob(options, {SHAPE.fingerprint: SHAPE.to_json()}, FileRoom(None, 0, folder), 1 << 30)
+    known = LayoutTexts.of_dict({layout.fingerprint: layout.to_json() for layout in LAYOUTS})
+    return IngestJob(options, known, FileRoom(None, 0, folder), 1 << 30)
 
 
 def texts(task: IngestJob, batches: list[list[Row]]) -> tuple[dict[int, bytes], list[Row]]:
@@ -149,14 +155,16 @@ IMAGES = st.one_of(st.tuples(NUMBERS, st.just(b"v")).map(list), st.sampled_from(
 
 @st.composite
 def micro_batches(draw: st.DrawFn) -> list[list[Row]]:
-    """Changes with right and wrong values in any cut: transactions go on from batch to batch."""
+    """Changes of many layouts, with right and wrong values, in any cut: transactions go on from batch to batch."""
     rows, ts = [], 1
     for seq in range(1, draw(st.integers(1, 12))):
         ts += draw(st.integers(0, 1))
         kind, sides = draw(st.sampled_from(["insert", "update", "delete"])), {}
         sides["after"] = draw(IMAGES) if kind != "delete" else None
         sides["before"] = draw(IMAGES) if kind != "insert" else None
-        rows.append(change(draw(st.integers(1, 2)), START_TS + ts, seq, kind=kind) | sides)
+        table = draw(st.integers(1, len(LAYOUTS)))
+        layout = LAYOUTS[table - 1].fingerprint
+        rows.append(change(table, START_TS + ts, seq, kind=kind, layout=layout) | sides)
     cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=2)))
     return [rows[low:high] for low, high in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
@@ -194,7 +202,8 @@ def test_exactly_the_rows_that_cannot_be_written_are_set_aside_and_the_others_ar
     assert found.keys() == wanted.keys()
     assert {item["kind"] for item in items} <= {SET_ASIDE}
     counted = {item["table_id"]: item["rows"] for item in items}
-    assert counted == {n: count for n in (1, 2) if (count := sum(row["table_id"] == n for row in wrong))}
+    tables = range(1, len(LAYOUTS) + 1)
+    assert counted == {n: count for n in tables if (count := sum(row["table_id"] == n for row in wrong))}
 
 
 def test_of_an_update_of_a_key_no_half_lands_even_if_the_batch_ends_inside_its_transaction(
@@ -221,6 +230,14 @@ def test_a_task_with_too_many_bad_rows_ends_the_changefeed_and_puts_none_of_them
     rows = [bad(1, seq) for seq in range(MOST_ROWS + 1)]
     with pytest.raises(BadEvents, match=rf"more than {MOST_ROWS} rows .* shop\.t1: column 'id': .* filter\.rules"):
         feed(opened(on_bad_row="set-aside"), 0, [layout_row(), *rows])
+    assert set_aside(store) == {}
+
+
+def test_too_many_bad_rows_of_different_layouts_are_too_many(opened: Open, store: MemoryStore) -> None:
+    rows = [bad(1, seq, table=n) | {"layout": LAYOUTS[n - 1].fingerprint} for n in (1, 2, 3) for seq in range(400)]
+    layouts = [layout_row(layout) for layout in LAYOUTS[:3]]
+    with pytest.raises(BadEvents, match=f"more than {MOST_ROWS} rows"):
+        feed(opened(on_bad_row="set-aside"), 0, [*layouts, *rows])
     assert set_aside(store) == {}
 
 
@@ -372,7 +389,7 @@ def test_a_row_that_cannot_even_be_shown_ends_the_changefeed_and_does_not_hang(o
     aside = opened(on_bad_row="set-aside").options.ingest.aside
     assert aside is not None
     with pytest.raises(StoreRefused, match="a row cannot be set aside: UnicodeDecodeError"):
-        Aside(aside).put(events, SHAPE, "column 'id': the value is not a whole number")
+        Aside(aside).put([Unwritable(events, SHAPE, "column 'id': the value is not a whole number")])
 
 
 def test_two_rows_with_the_same_key_are_told_apart(opened: Open, store: MemoryStore) -> None:

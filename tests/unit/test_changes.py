@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
+from tidegate.format.layout_columns import RowLayouts, alike
 from tidegate.format.rules.changes import Rows, Splitter, TableRules, key_changes, latest_of, split_updates
 from tidegate.format.rules.rules import (
     ColumnSelector,
@@ -58,7 +60,7 @@ def test_an_update_changes_a_key_when_a_value_of_the_primary_or_a_unique_key_dif
     before: list[bytes | None], after: list[bytes | None], changes: bool
 ) -> None:
     batch = events_batch([change(7, START_TS, 1, b"5", b"5", b"z"), update(7, START_TS, 2, before, after)])
-    found = key_changes(batch, KEYED)
+    found = key_changes(batch, alike(KEYED, batch))
     assert (found is not None) == changes
     if found is not None:
         assert found.tolist() == [False, True]
@@ -66,14 +68,15 @@ def test_an_update_changes_a_key_when_a_value_of_the_primary_or_a_unique_key_dif
 
 def test_an_update_without_its_old_row_is_left_for_the_encoder_to_judge() -> None:
     broken = update(7, START_TS, 1, [b"1", b"1", b"x"], [b"2", b"1", b"x"])
-    assert key_changes(events_batch([broken | {"before": None}]), KEYED) is None
-    assert key_changes(events_batch([broken | {"before": [b"1"]}]), KEYED) is None
-    assert key_changes(events_batch([]), KEYED) is None
+    for rows in ([broken | {"before": None}], [broken | {"before": [b"1"]}], []):
+        batch = events_batch(rows)
+        assert key_changes(batch, alike(KEYED, batch)) is None
 
 
 def test_a_table_without_keys_has_no_updates_to_split() -> None:
     free = Layout((Column("a", "int"), Column("b", "int"), Column("v", "varchar")))
-    assert key_changes(events_batch([update(7, START_TS, 1, [b"1", b"1", b"x"], [b"2", b"2", b"y"])]), free) is None
+    batch = events_batch([update(7, START_TS, 1, [b"1", b"1", b"x"], [b"2", b"2", b"y"])])
+    assert key_changes(batch, alike(free, batch)) is None
 
 
 def test_deletes_keep_their_place_and_inserts_go_to_the_end_of_their_transaction() -> None:
@@ -85,7 +88,7 @@ def test_deletes_keep_their_place_and_inserts_go_to_the_end_of_their_transaction
             change(7, START_TS + 1, 4, b"9", b"9", b"z"),
         ]
     )
-    changed = key_changes(batch, KEYED)
+    changed = key_changes(batch, alike(KEYED, batch))
     assert changed is not None
     rows = Rows(*split_updates(batch, changed))
     ids = [(kind, value) for _, _, kind, value in shown(rows)]
@@ -126,11 +129,16 @@ def streams(draw: st.DrawFn) -> list[list[Row]]:
     return [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
+def taken(splitter: Splitter, batches: list[list[Row]]) -> list[Rows]:
+    parts = [splitter.take(events, alike(KEYED, events)) for events in map(events_batch, batches)]
+    rest = splitter.rest()
+    return [*parts, rest] if rest is not None else parts
+
+
 @given(streams())
 def test_wherever_batches_are_cut_the_rows_come_out_as_if_they_were_not(batches: list[list[Row]]) -> None:
     splitter, found, places = Splitter(), [], []
-    parts = [splitter.take("k", KEYED, events_batch(batch)) for batch in batches]
-    parts += [rows for _, rows in splitter.rest()]
+    parts = taken(splitter, batches)
     for part in parts:
         order = part.order()
         table_id, ts, seq = (each[order].tolist() for each in part.place())
@@ -142,14 +150,13 @@ def test_wherever_batches_are_cut_the_rows_come_out_as_if_they_were_not(batches:
         ]
         mine = [place for place in places if place[0] == table]
         assert mine == sorted(mine)  # so chunks never overlap
-    assert splitter.held == []
+    assert splitter.held is None
 
 
 @given(streams())
 def test_rows_of_one_place_are_never_handed_out_in_two_parts(batches: list[list[Row]]) -> None:
     splitter = Splitter()
-    parts = [splitter.take("k", KEYED, events_batch(batch)) for batch in batches]
-    parts += [rows for _, rows in splitter.rest()]
+    parts = taken(splitter, batches)
     seen: set[tuple[int, int, int]] = set()
     for part in parts:
         places = set(zip(*(each.tolist() for each in part.place()), strict=True))
@@ -157,19 +164,25 @@ def test_rows_of_one_place_are_never_handed_out_in_two_parts(batches: list[list[
         seen |= places
 
 
-def test_what_waits_comes_out_once_its_table_goes_on_with_rows_of_another_kind() -> None:
+def test_what_waits_comes_out_once_its_table_goes_on() -> None:
     splitter = Splitter()
-    splitter.take("old", KEYED, events_batch([update(7, START_TS, 1, [b"1", b"1", b"x"], [b"2", b"1", b"x"])]))
-    assert splitter.held == ["old"]
+    taken_now = splitter.take(*keyed([update(7, START_TS, 1, [b"1", b"1", b"x"], [b"2", b"1", b"x"])]))
+    assert not taken_now.events.num_rows
+    assert splitter.held is not None
     later = latest_of(np.array([7]), np.array([START_TS + 1]))
-    rows = splitter.take("old", KEYED, events_batch([]), later)
+    rows = splitter.take(*keyed([]), later)
     assert [kind for _, _, kind, _ in shown(rows)] == ["d", "i"]
-    assert splitter.held == []
+    assert splitter.held is None
+
+
+def keyed(rows: list[Row]) -> tuple[pa.RecordBatch, RowLayouts]:
+    batch = events_batch(rows)
+    return batch, alike(KEYED, batch)
 
 
 def test_a_splitter_that_is_off_passes_everything_on() -> None:
     batch = events_batch([update(7, START_TS, 1, [b"1", b"1", b"x"], [b"2", b"1", b"x"])])
-    assert Splitter(enabled=False).take("k", KEYED, batch).events.equals(batch)
+    assert Splitter(enabled=False).take(batch, alike(KEYED, batch)).events.equals(batch)
 
 
 def test_the_filter_drops_tables_kinds_and_transactions() -> None:
@@ -195,8 +208,8 @@ def test_rows_are_grouped_by_the_columns_that_are_written_of_them() -> None:
     selectors = ColumnSelectors((ColumnSelector(("shop.t7",), ("id", "v")), ColumnSelector(("shop.t8",), ("*", "!v"))))
     rules = TableRules(Rules(selectors=selectors))
     rows = events_batch([change(t, START_TS, seq, b"1", b"2", b"x") for seq, t in enumerate((7, 8, 9, 7))])
-    groups = {selected: part.column("table_id").to_pylist() for selected, part in rules.selections(rows, KEYED)}
-    assert groups == {(0, 2): [7, 7], (0, 1): [8], None: [9]}
+    chosen = rules.selections(rows, alike(KEYED, rows), lambda _: KEYED)
+    assert [chosen.layouts.positions(entry) for entry in chosen.entry.tolist()] == [(0, 2), (0, 1), None, (0, 2)]
 
 
 def test_routes_rename_rows_and_leave_the_rest_of_them_alone() -> None:

@@ -16,6 +16,7 @@ from tidegate.driver.journal import Journal, Snapshot
 from tidegate.driver.recovery import open_journal, read_journal
 from tidegate.errors import SinkEmptied, StoreRefused, TidegateError
 from tidegate.format.layout import PathOptions
+from tidegate.format.layout_texts import NO_LAYOUTS
 from tidegate.storage.files import FileStore
 from tidegate.storage.store import NoopStore, Store
 from tidegate.testing import FakeClock, MemoryStore, TinySource, feed, open_changefeed, until
@@ -145,12 +146,12 @@ def entry(number: int) -> str:
 def journal_of(store: Store, entries: int) -> Journal:
     journal, _ = open_journal(store, PathOptions())
     for n in range(entries):
-        journal.record(Head(0, str(n), {}))
+        journal.record(Head(0, str(n), NO_LAYOUTS))
     return journal
 
 
 def snapshot_of(journal: Journal) -> None:
-    journal.snapshot(lambda: Snapshot(TABLES.empty_table(), [], Head(0, "s", {}, *journal.noted())))
+    journal.snapshot(lambda: Snapshot(TABLES.empty_table(), [], Head(0, "s", NO_LAYOUTS, *journal.noted())))
 
 
 @pytest.mark.parametrize("gone", [1, 2, 4])
@@ -167,7 +168,7 @@ def test_an_entry_that_is_missing_after_a_snapshot_is_refused(store: MemoryStore
     journal = journal_of(store, 4)
     snapshot_of(journal)
     for n in range(3):
-        journal.record(Head(0, str(n), {}))
+        journal.record(Head(0, str(n), NO_LAYOUTS))
     assert sorted(store.objects)[0] == entry(1), "the entry of the takeover stays"
     assert read_journal(store, PathOptions())[0].number == 8
     del store.objects[entry(7)]
@@ -178,7 +179,7 @@ def test_an_entry_that_is_missing_after_a_snapshot_is_refused(store: MemoryStore
 def test_a_snapshot_that_somebody_deleted_is_a_hole(store: MemoryStore) -> None:
     journal = journal_of(store, 4)
     snapshot_of(journal)
-    journal.record(Head(0, "x", {}))
+    journal.record(Head(0, "x", NO_LAYOUTS))
     del store.objects[f"{JOURNAL}/{5:020d}.snapshot"]
     with pytest.raises(StoreRefused, match=f"{entry(2)} is missing"):
         open_journal(store, PathOptions())

@@ -22,6 +22,7 @@ from tidegate.executor.jobs import IngestJob, IngestOptions
 from tidegate.executor.rows import ERROR, ITEMS, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.executor.segments import FileRoom
 from tidegate.format.encode.csv import CsvOptions
+from tidegate.format.layout_texts import NO_LAYOUTS, LayoutTexts
 from tidegate.format.tables import Column, Layout
 from tidegate.testing import SHAPE, START_TS, change, events_batch, layout_row, resolved_row
 
@@ -31,7 +32,7 @@ Item = dict[str, Any]
 
 
 def job(folder: str | Path, **changes: Any) -> IngestJob:
-    known = {layout.fingerprint: layout.to_json() for layout in (SHAPE, WIDE)}
+    known = LayoutTexts.of_dict({layout.fingerprint: layout.to_json() for layout in (SHAPE, WIDE)})
     options = IngestOptions(CsvOptions(), 1 << 20, 64 << 20)
     chosen = {field.name: changes.pop(field.name) for field in fields(options) if field.name in changes}
     made = IngestJob(replace(options, **chosen), known, FileRoom(None, 0, str(folder)), 1 << 30)
@@ -172,28 +173,50 @@ def test_a_table_without_a_logical_id_is_its_own(tmp_path: Path) -> None:
 
 def test_control_rows_come_back_as_items(tmp_path: Path) -> None:
     ddl = {"kind": "ddl", "commit_ts": START_TS + 5, "seq": 9, "table_id": 1, "ddl": "{}"}
-    items = run(job(tmp_path), [layout_row(), ddl, resolved_row(START_TS + 7)])
-    assert [(item["kind"], item["first_ts"]) for item in items] == [
-        (LAYOUT, 0),
-        ("ddl", START_TS + 5),
-        (RESOLVED, START_TS + 7),
-    ]
-    assert items[0]["text"] == SHAPE.to_json()
+    rows = [layout_row(), ddl, resolved_row(START_TS + 7)]
+    controls = [("ddl", START_TS + 5), (RESOLVED, START_TS + 7)]
+    assert [(item["kind"], item["first_ts"]) for item in run(job(tmp_path), rows)] == controls, "the layout is known"
+    defined, *items = run(job(tmp_path, layouts=NO_LAYOUTS), rows)
+    assert [(item["kind"], item["first_ts"]) for item in items] == controls
+    assert (defined["kind"], defined["layout"], defined["text"]) == (LAYOUT, SHAPE.fingerprint, SHAPE.to_json())
     assert list(tmp_path.iterdir()) == [], "nothing to write, so no segment"
 
 
 def test_a_layout_row_serves_the_rows_of_its_own_task(tmp_path: Path) -> None:
-    items = run(job(tmp_path, layouts={}), [layout_row(), change(1, START_TS + 1, 1)])
+    items = run(job(tmp_path, layouts=NO_LAYOUTS), [layout_row(), change(1, START_TS + 1, 1)])
     assert [item["kind"] for item in items] == [LAYOUT, ROWS]
 
 
 def test_an_unknown_layout_comes_back_as_an_item_that_names_it(tmp_path: Path) -> None:
-    items = run(job(tmp_path, layouts={}), [change(1, START_TS + 1, 1), layout_row()])
+    items = run(job(tmp_path, layouts=NO_LAYOUTS), [change(1, START_TS + 1, 1), layout_row()])
     assert [item["kind"] for item in items if item["kind"] != LAYOUT] == [ROWS]
-    items = run(job(tmp_path, layouts={}), [change(1, START_TS + 1, 1)], name="0-0-1")
+    items = run(job(tmp_path, layouts=NO_LAYOUTS), [change(1, START_TS + 1, 1)], name="0-0-1")
     assert [(item["kind"], item["layout"], item["segment"]) for item in items] == [
         (UNKNOWN_LAYOUT, SHAPE.fingerprint, None)
     ]
+
+
+def test_a_task_that_meets_an_unknown_layout_writes_nothing_for_its_batch_runs_again(tmp_path: Path) -> None:
+    rows = (
+        [layout_row(), change(1, START_TS + 1, 1)],
+        [change(2, START_TS + 1, 1, layout=7)],
+        [change(1, START_TS + 2, 2)],
+    )
+    items = run(job(tmp_path, layouts=NO_LAYOUTS), *rows)
+    assert [item["kind"] for item in items] == [LAYOUT, ROWS, UNKNOWN_LAYOUT], "only what came before"
+
+
+def test_a_chunk_has_rows_of_one_layout(tmp_path: Path) -> None:
+    wide = change(1, START_TS + 2, 2, b"2", b"w", b"7", layout=WIDE.fingerprint)
+    items = run(job(tmp_path), [change(1, START_TS + 1, 1), wide, change(1, START_TS + 3, 3)])
+    assert [(item["layout"], item["rows"]) for item in items] == [
+        (SHAPE.fingerprint, 1),
+        (WIDE.fingerprint, 1),
+        (SHAPE.fingerprint, 1),
+    ]
+    assert b"".join(map(text_of, items)) == (
+        b'"I","t1","shop",1,"v1"\r\n"I","t1","shop",2,"w",7\r\n"I","t1","shop",3,"v3"\r\n'
+    )
 
 
 # -- wrong input -----------------------------------------------------------------------------------------------------

@@ -21,14 +21,17 @@ from hypothesis import strategies as st
 from tidegate.clock import SystemClock
 from tidegate.control.records import TABLES
 from tidegate.driver.changefeed import Changefeed
-from tidegate.driver.entries import FILES, Head, date_of
+from tidegate.driver.entries import FILES, Head, date_of, layouts_of
 from tidegate.driver.journal import FencedOff, Journal, Snapshot
 from tidegate.driver.recovery import open_journal
 from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions, metadata_text, parse_metadata
+from tidegate.format.layout_texts import NO_LAYOUTS
+from tidegate.format.tables import Column, Layout
 from tidegate.storage.store import Store
 from tidegate.testing import (
+    SHAPE,
     START_TS,
     FakeClock,
     MemoryStore,
@@ -42,8 +45,9 @@ from tidegate.testing import (
 )
 
 JOURNAL = "_tidegate/journal"
+WIDE = Layout((*SHAPE.columns, Column("w", "int")))
 SOURCE = TinySource(tables=2, batches=3, rows=2)
-HEAD = Head(0, None, {})
+HEAD = Head(0, None, NO_LAYOUTS)
 Objects = dict[str, bytes]
 
 
@@ -60,7 +64,7 @@ def open_plain(store: Store) -> Journal:
 
 
 def snapshot_of(journal: Journal, position: str) -> None:
-    journal.snapshot(lambda: Snapshot(TABLES.empty_table(), [], Head(0, position, {}, *journal.noted())))
+    journal.snapshot(lambda: Snapshot(TABLES.empty_table(), [], Head(0, position, NO_LAYOUTS, *journal.noted())))
 
 
 # -- a changefeed that is killed ---------------------------------------------------------------------------------------
@@ -554,7 +558,7 @@ def test_a_snapshot_replaces_the_entries_before_it_but_not_the_takeover() -> Non
         journal.record(HEAD)
     snapshot_of(journal, "p")
     assert entries(store.objects) == [1]
-    journal.record(Head(0, "q", {}))
+    journal.record(Head(0, "q", NO_LAYOUTS))
     assert entries(store.objects) == [1, 7]
     assert open_journal(store, PathOptions())[1].position == "q"
 
@@ -620,29 +624,42 @@ def test_layouts_and_position_survive_a_restart(tmp_path: Path) -> None:
     store = MemoryStore()
     changefeed = open_changefeed(store, tmp_path)
     live(changefeed)
-    layouts = changefeed.book.layouts
     changefeed.close()
-    for _ in range(2):
+    for n in range(2):
         again = open_changefeed(store, tmp_path)
-        assert again.book.layouts == layouts
-        assert again.ledger.progress.position == str(SOURCE.batches - 1)
-        assert again.ledger.checkpoint() == SOURCE.resolved_ts(SOURCE.batches - 1)
+        assert again.ledger.progress.position == str(SOURCE.batches - 1 + n)
+        ts = SOURCE.resolved_ts(SOURCE.batches - 1) + 2 * n
+        assert again.ledger.checkpoint() == ts
+        feed(again, n, [change(1, ts + 1, 1000 + n), resolved_row(ts + 2)], str(SOURCE.batches + n))  # no layout row
+        clock = again.clock
+        assert isinstance(clock, FakeClock)
+        clock.advance(5.0)
+        assert again.landing.land_next()
+        again.scribe.write_progress()
         again.close()
+    assert [line.values[0] for line in landed_lines(store)["shop.t1"]][-2:] == [b"1000", b"1001"]
 
 
-def test_a_layout_goes_on_record_once_and_stands_in_every_snapshot(tmp_path: Path) -> None:
+def layouts_on_record(objects: Objects) -> list[list[int]]:
+    """The fingerprints in each entry that has some."""
+    found = [layouts_of(objects[path]) for path in sorted(objects) if path.endswith(".entry")]
+    return [table["fingerprint"].to_pylist() for table in found if table is not None]
+
+
+def test_a_layout_goes_on_record_once_and_its_entry_stays(tmp_path: Path) -> None:
     objects: Objects = {}
     changefeed = open_changefeed(MemoryStore(objects=objects), tmp_path / "spool", FakeClock())
     live(changefeed)
-    on_record = [str(key) for path in objects if path.endswith(".entry") for key in head_of(objects[path])["layouts"]]
-    assert on_record == [str(key) for key in changefeed.book.layouts]
+    assert layouts_on_record(objects) == [[SHAPE.fingerprint]]
     changefeed.scribe.compact()
-    changefeed.book.layouts[7] = "{}"
-    assert changefeed.scribe.head().layouts == {"7": "{}"}
+    assert layouts_on_record(objects) == [[SHAPE.fingerprint]]
+    feed(changefeed, 10, [layout_row(WIDE)], "10")
+    assert changefeed.scribe.head().layouts.fingerprint.tolist() == [WIDE.fingerprint]
     changefeed.scribe.compact()
-    assert changefeed.scribe.head().layouts == {}
+    assert not len(changefeed.scribe.head().layouts)
+    assert layouts_on_record(objects) == [sorted([SHAPE.fingerprint, WIDE.fingerprint])], "small entries are one"
     (snapshot,) = (data for path, data in objects.items() if path.endswith(".snapshot"))
-    assert head_of(snapshot)["layouts"].keys() == {str(key) for key in changefeed.book.layouts}
+    assert layouts_of(snapshot)["entry"].to_pylist() == [changefeed.scribe.journal.number] * 2  # type: ignore[index]
     changefeed.close()
 
 
@@ -673,7 +690,7 @@ def test_a_plan_that_a_snapshot_was_ahead_of_is_confirmed_once() -> None:
     files = pa.Table.from_pylist([planned(plan) for plan in (0, 1, 2)], schema=FILES)
     journal.snapshot(lambda: Snapshot(TABLES.empty_table(), [files.slice(0, 2)], HEAD))
     journal.intend(files, HEAD)
-    journal.record(Head(0, None, {}, confirmed=[2, 0], withdrawn=[1]))
+    journal.record(Head(0, None, NO_LAYOUTS, confirmed=[2, 0], withdrawn=[1]))
     _, found = open_journal(store, PathOptions())
     assert [table["plan"].to_pylist() for table in found.tables if "plan" in table.column_names] == [[2, 0]]
     assert (found.pending.num_rows, found.adopted) == (0, 0)
@@ -713,11 +730,11 @@ def test_a_journal_that_vanishes_while_it_is_read_is_no_crash_but_a_sentence() -
 def test_an_entry_confirms_only_what_its_head_counts_as_durable() -> None:
     store = MemoryStore()
     journal = open_plain(store)
-    head = Head(0, "before", {}, *journal.noted())
+    head = Head(0, "before", NO_LAYOUTS, *journal.noted())
     journal.confirm([4])
     journal.record(head)
     assert journal.noted() == ([4], []), "it goes out with the next head"
-    journal.record(Head(0, "after", {}, *journal.noted()))
+    journal.record(Head(0, "after", NO_LAYOUTS, *journal.noted()))
     assert journal.noted() == ([], [])
 
 

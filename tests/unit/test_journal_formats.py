@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.entries import FOLDER, FORMAT, NewerFormat, head_of, object_bytes, table_of
 from tidegate.format.checksums import checksum, joined
+from tidegate.format.tables import Column, Layout
 from tidegate.storage.files import FileStore
 from tidegate.testing import (
+    SHAPE,
     START_TS,
     FakeClock,
     MemoryStore,
@@ -35,6 +37,10 @@ from tidegate.tools.verify import verify
 # Of batch 4 the file of table 2 has its index but no confirmation, that of table 4 no index, and that of table 5 was
 # never put.
 OLD_PREFIX = Path(__file__).parents[1] / "fixtures" / "journal-0.2.0"
+# Written by format 2. The snapshot has one layout in its head, an entry after it another, of table 3; table 1 had lost
+# its state to the TTL.
+FORMAT_2 = Path(__file__).parents[1] / "fixtures" / "journal-format-2"
+WIDE = Layout((*SHAPE.columns, Column("w", "int")))
 PLACE = f"{START_TS}/2026-01-31"
 DATA = b'"I","t%d","shop",%d,"v%d"\r\n'
 
@@ -84,6 +90,25 @@ def test_the_old_prefix_has_no_number_and_each_object_of_ours_has_one(old: FileS
     changefeed.close()
     after = {path: head_of(table_of(old.get(path) or b"").schema) for path, _ in old.list(FOLDER)}
     assert {head["format"] for path, head in after.items() if path not in before} == {FORMAT}
+
+
+def test_layouts_that_format_2_had_in_its_heads_go_on_record_in_columns(tmp_path: Path) -> None:
+    shutil.copytree(FORMAT_2, tmp_path / "sink")
+    store = FileStore(tmp_path / "sink")
+    for n in range(2):  # the second start finds them in our format
+        changefeed = open_changefeed(store, tmp_path / "spool")
+        ts = START_TS + 4 + n
+        rows = [change(1, ts, 401 + n), change(3, ts, 403 + n, b"%d" % n, b"w", b"9", layout=WIDE.fingerprint)]
+        feed(changefeed, 4 + n, [*rows, resolved_row(ts)], f"end-{4 + n}")  # no layout rows
+        changefeed.clock.advance(6.0)  # type: ignore[attr-defined]
+        for _ in range(20):
+            if not changefeed.landing.land_next():
+                changefeed.clock.advance(1.5)  # type: ignore[attr-defined]
+        changefeed.scribe.write_progress()
+        assert changefeed.scribe.journal.layouts.fingerprint.tolist() == sorted([SHAPE.fingerprint, WIDE.fingerprint])
+        changefeed.close()
+    data = {table: store.get(f"shop/t{table}/{PLACE}/CDC{3:020d}.csv") for table in (1, 3)}
+    assert data == {1: b'"I","t1","shop",402,"v402"\r\n', 3: b'"I","t3","shop",1,"w",9\r\n'}
 
 
 def newer(objects: dict[str, bytes]) -> MemoryStore:

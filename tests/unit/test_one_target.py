@@ -484,6 +484,24 @@ def test_other_columns_under_one_version_are_refused_by_both_ids(tmp_path: Path,
         send(changefeed, 2, *rows, other)
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_columns_are_compared_also_with_a_layout_that_only_the_journal_has(tmp_path: Path, restart: bool) -> None:
+    store, clock = MemoryStore(), FakeClock()
+    changefeed = opened(store, tmp_path, clock)
+    send(changefeed, 1, row(1, 1))  # nothing is resolved, so the table itself is not given up
+    land(changefeed)
+    changefeed.scribe.write_progress()
+    clock.advance(3 * TTL_S)
+    changefeed.scribe.write_progress()
+    if restart:
+        die(changefeed)
+        changefeed = opened(store, tmp_path, clock)
+    assert len(changefeed.book.layouts) == 0
+    other = row(2, 2, layout=OTHER.fingerprint, after=[b"2", b"x", b"3"])
+    with pytest.raises(BadEvents, match=rf"tables 1 and 2 both land under shop.orders with version {V1}, but have"):
+        feed(changefeed, 2, [layout_row(OTHER), other], "end-2")
+
+
 def test_the_same_columns_with_other_keys_are_the_same_columns(tmp_path: Path) -> None:
     store = MemoryStore()
     changefeed = opened(store, tmp_path)
@@ -523,3 +541,41 @@ def test_without_directories_for_partitions_tables_may_follow_each_other(tmp_pat
         changefeed.scribe.write_progress()
         die(changefeed)
     assert len(consumed(store, paths)) == 8
+
+
+def test_without_directories_a_name_has_a_holder_as_long_as_one_partition_is_known(tmp_path: Path) -> None:
+    store, clock, paths = MemoryStore(), FakeClock(), PathOptions(partition_separator=False)
+    changefeed = opened(store, tmp_path, clock, partition_separator=False)
+    send(changefeed, 1, *(row(50 + n, n, logical_table_id=50) for n in (1, 2)), resolved=2)
+    land(changefeed)
+    for batch in (2, 3, 4):  # partition 51, which came first, is idle
+        changefeed.scribe.write_progress()
+        clock.advance(TTL_S)
+        send(changefeed, batch, row(52, 10 * batch, logical_table_id=50), resolved=10 * batch)
+        land(changefeed)
+    queues = changefeed.ledger.queues
+    assert [queues.key(number)[0] for number in queues.known() if queues.names.tables[number]] == [52]
+    send(changefeed, 5, row(60, 50), resolved=50)
+    with pytest.raises(BadEvents, match=r"tables 52 and 60 both land under shop.orders, and with enable-partition-sep"):
+        land(changefeed)
+    assert len(consumed(store, paths)) == 5
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("version", [V1, V2])
+def test_without_directories_the_next_table_goes_on_behind_the_files_of_a_forgotten_one(
+    tmp_path: Path, version: int, restart: bool
+) -> None:
+    store, clock, paths = MemoryStore(), FakeClock(), PathOptions(partition_separator=False)
+    changefeed = opened(store, tmp_path, clock, partition_separator=False)
+    send(changefeed, 1, *(row(50 + n, n, logical_table_id=50) for n in (1, 2)), resolved=2)
+    land(changefeed)
+    forget(changefeed)
+    if restart:
+        changefeed.scribe.compact()
+        die(changefeed)
+        changefeed = opened(store, tmp_path, clock, partition_separator=False)
+    send(changefeed, 2, row(60, 3, version), resolved=3)
+    land(changefeed)
+    assert consumed(store, paths) == ["51@1", "52@2", "60@3"]
+    assert changefeed.ledger.idle

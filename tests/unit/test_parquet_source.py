@@ -12,8 +12,10 @@ import pytest
 
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.events import EVENTS, LAYOUT, RESOLVED
+from tidegate.format.tables import Column, Layout
 from tidegate.sources import Offset, Source, open_source
 from tidegate.sources.parquet import write_events
+from tidegate.testing import SHAPE, START_TS, change, events_batch, layout_row
 
 NONE: frozenset[int] = frozenset()
 ENOUGH = 1 << 40
@@ -87,6 +89,18 @@ def test_a_start_in_the_middle_brings_the_layouts_first_and_the_rest_of_the_rows
     rows = changes(read(source, {"at": 20}, end))
     whole = changes(read(source, source.initial(), end))
     assert rows == whole[len(whole) - len(rows) :]
+
+
+def test_a_split_begins_with_the_layouts_that_its_rows_use_and_no_others(tmp_path: Path) -> None:
+    shapes = [Layout((*SHAPE.columns, Column(f"c{n}", "int"))) for n in range(3)]
+    marks = [layout_row(shape) for shape in shapes]
+    rows = [[change(n, START_TS + n, n, b"1", b"v", b"2", layout=shape.fingerprint)] for n, shape in enumerate(shapes)]
+    write_events(tmp_path, map(events_batch, [marks, *rows]), 1)
+    source = open_source(f"parquet:{tmp_path}")
+    for n, shape in enumerate(shapes):
+        (split,) = source.splits({"at": n + 1}, {"at": n + 2}, 1)
+        first = next(iter(source.read(split)))
+        assert first.column("ddl").to_pylist() == [shape.to_json()]
 
 
 def test_the_backlog_counts_down_to_zero_and_is_near_the_encoded_size(directory: Path) -> None:

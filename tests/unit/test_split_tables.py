@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +16,12 @@ from tidegate.errors import BadEvents
 from tidegate.events import DDL
 from tidegate.format.ddl.events import ALTERS
 from tidegate.format.ddl.scope import Table, alter_table
+from tidegate.format.encode import spans
 from tidegate.format.encode.csv import CsvOptions
-from tidegate.format.encode.spans import dispatcher_id, spans_of
+from tidegate.format.encode.spans import dispatcher_id
 from tidegate.format.layout import PathOptions, data_path, parse_index_path, parse_index_text
+from tidegate.format.layout_columns import alike
+from tidegate.format.pieces import Numbers
 from tidegate.format.tables import Column, Layout
 from tidegate.testing import (
     SHAPE,
@@ -66,6 +70,10 @@ def lines(store: MemoryStore, paths: PathOptions = PATHS) -> dict[str, list[byte
             data = store.objects[data_path(key, number, paths)]
             found.setdefault(key.dispatcher, []).extend(line.split(b",")[4] for line in data.splitlines())
     return found
+
+
+def spans_of(rows: pa.RecordBatch, layout: Layout, count: int) -> Numbers:
+    return spans.spans_of(rows, alike(layout, rows), count)
 
 
 @given(st.lists(st.binary(max_size=12), min_size=1, max_size=50), st.integers(2, 9))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tidegate.control.columns import Keys
 from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import TidegateError
+from tidegate.format.layout import PathOptions
 from tidegate.testing import (
     START_TS,
     FakeClock,
@@ -195,3 +196,66 @@ def test_tables_that_come_and_go_leave_eight_bytes_each(tmp_path: Path, clock: F
     assert len(queues.known()) <= 20, "those of the last rounds, and the table trigger"
     assert queues.dispatchers.size <= 40, "numbers are given again"
     assert queues.dropped.nbytes == 8 * len(queues.dropped) >= 8 * 100
+
+
+# -- partitions that share a lane --------------------------------------------------------------------------------------
+
+
+def land_parts(changefeed: Changefeed, batch: int, partitions: Iterable[int], clock: FakeClock) -> None:
+    """One change for each of these partitions of table 10, whose files have one index."""
+    ts = START_TS + batch
+    rows = [change(part, ts, batch * 100 + part, table_name="t10", logical_table_id=10) for part in partitions]
+    feed(changefeed, batch, [layout_row(), *rows, resolved_row(ts)], f"end-{batch}")
+    settle(changefeed, clock)
+
+
+def opened_shared(store: MemoryStore, place: Path, clock: FakeClock) -> Changefeed:
+    return opened(store, place, clock, partition_separator=False)
+
+
+def ids(store: MemoryStore) -> list[int]:
+    lines = landed_lines(store, PathOptions(partition_separator=False))["shop.t10"]
+    return [int(line.values[0] or b"") for line in lines]
+
+
+def test_a_shared_lane_stays_until_its_last_partition_is_idle(tmp_path: Path, clock: FakeClock) -> None:
+    store = MemoryStore()
+    changefeed = opened_shared(store, tmp_path, clock)
+    queues = changefeed.ledger.queues
+    land_parts(changefeed, 1, (11, 12), clock)
+    clock.advance(3 * TTL_S)
+    land_parts(changefeed, 2, (12,), clock)
+    assert len(known(changefeed)) == 1
+    assert not len(queues.dropped), "the lane is in use"
+    land_parts(changefeed, 3, (11,), clock)
+    assert ids(store) == [111, 112, 212, 311]
+    clock.advance(3 * TTL_S)
+    changefeed.scribe.write_progress()
+    clock.advance(3 * TTL_S)
+    changefeed.scribe.write_progress()
+    assert known(changefeed) == []
+    assert len(queues.dropped) == 1
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("partition", [11, 13])
+def test_a_shared_lane_that_was_given_up_is_looked_at_whichever_partition_comes(
+    tmp_path: Path, clock: FakeClock, partition: int, restarts: bool
+) -> None:
+    """Also one that nobody has seen: its rows go to the same files."""
+    store = MemoryStore()
+    changefeed = opened_shared(store, tmp_path, clock)
+    land_parts(changefeed, 1, (11, 12), clock)
+    for _ in range(2):
+        clock.advance(3 * TTL_S)
+        changefeed.scribe.write_progress()
+    assert known(changefeed) == []
+    if restarts:
+        changefeed.scribe.compact()
+        changefeed.close()
+        changefeed = opened_shared(store, tmp_path, clock)
+    land_parts(changefeed, 2, (partition, 12), clock)
+    assert sorted(ids(store)) == sorted([111, 112, 200 + partition, 212])
+    assert not changefeed.ledger.queues.lanes.look.any()
+    land_parts(changefeed, 3, (11,), clock)
+    assert ids(store)[-1] == 311

@@ -40,6 +40,7 @@ from tidegate.driver.entries import Head
 from tidegate.driver.journal import Journal, Snapshot
 from tidegate.errors import BadSetting
 from tidegate.events import tso
+from tidegate.format.layout_texts import LayoutTexts
 from tidegate.sources.workload.layouts import Layouts, fingerprint
 from tidegate.sources.workload.params import Workload
 from tidegate.sources.workload.sysbench import FIRST_TABLE_ID, LAYOUT, SCHEMA_ID, SCHEMA_NAME, table_names
@@ -174,7 +175,7 @@ def write_known(settings: Settings, known: int, layouts: int = 1) -> None:
     store = open_store(settings.sink_uri, settings.access)
     store.prepare()
     journal = Journal(store, settings.paths)
-    texts = {str(key): text for key, text in layout_texts(min(layouts, known))}
+    texts = LayoutTexts.of_dict(dict(layout_texts(min(layouts, known))))
     head = Head(durable_ts, None, texts, takeover=True, shape=shape(settings))
     journal.record(head)
     journal.snapshot(lambda: Snapshot(ledger.export().tables, [], head))

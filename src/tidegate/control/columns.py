@@ -164,7 +164,17 @@ class Keys:
 
     def remove(self, table_id: Ints, span: Ints) -> None:
         """Forget these keys. Their numbers are given to other keys later."""
-        at = np.searchsorted(self._keys, pack(table_id, span))
+        self._remove(np.searchsorted(self._keys, pack(table_id, span)))
+
+    def remove_numbers(self, numbers: Numbers) -> None:
+        """Forget the keys with these numbers. It looks at all keys."""
+        self._remove(np.flatnonzero(np.isin(self._numbers, numbers)))
+
+    def of_numbers(self, numbers: Numbers) -> Ints:
+        """The keys with these numbers, packed and sorted. It looks at all keys."""
+        return self._keys[np.isin(self._numbers, numbers)]
+
+    def _remove(self, at: Numbers) -> None:
         self._free = np.concatenate([self._free, self._numbers[at]])
         self._keys, self._numbers = np.delete(self._keys, at), np.delete(self._numbers, at)
 

@@ -42,8 +42,6 @@ class IdleTables:
     def expire(self, now: float, checkpoint_ts: int) -> int:
         """Give up the state of those that are idle; returns how many."""
         ds, gone = self.queues.dispatchers, 0
-        if self.queues.shared_lanes:  # the lane would be lost also to the partitions that are not idle
-            return 0
         concerned = [block.members for block in self.markers.blocks.values()]
         while self._wheel and self._wheel[0][0] <= now:
             _, numbers = self._wheel.popleft()

@@ -51,7 +51,7 @@ class Lanes(Columns):
 
     _dtypes = {  # noqa: RUF012
         "number": np.int64, "date": np.int64, "version": np.int64, "directory": np.int64, "schema_version": np.int64,
-        "busy": np.bool_, "owed": np.bool_, "look": np.bool_, "own": np.bool_,
+        "members": np.int32, "busy": np.bool_, "owed": np.bool_, "look": np.bool_, "own": np.bool_,
         "new_here": np.bool_,
     }  # fmt: skip
     number: Ints
@@ -59,6 +59,7 @@ class Lanes(Columns):
     version: Ints
     directory: Ints
     schema_version: Ints
+    members: Ints  # dispatchers, where lanes are shared
     busy: NDArray[np.bool_]  # a landing is under way, or waits for its retry
     look: NDArray[np.bool_]  # its state was given up: the next landing looks first which files exist
     new_here: NDArray[np.bool_]  # it has no file under its name yet: older versions there are of other tables

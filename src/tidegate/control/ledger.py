@@ -22,6 +22,7 @@ from tidegate.control.accounts import Accounts
 from tidegate.control.admission import Batch, admit, admit_ddls, read_batch, refuse_divided
 from tidegate.control.barrier import Write
 from tidegate.control.blocking import Blocking, Ddl
+from tidegate.control.columns import Ints
 from tidegate.control.compaction import Compaction, Copy, Move
 from tidegate.control.idle import IdleTables
 from tidegate.control.limits import Limits
@@ -198,6 +199,13 @@ class Ledger:
     def expire(self, now: float) -> int:
         """Give up the state of tables that are idle; returns how many."""
         return self._idle_tables.expire(now, self.progress.checkpoint_ts)
+
+    def layouts_in_use(self) -> Ints:
+        """Fingerprints of the layouts that items and DDLs need which are not durable or over yet."""
+        items = self.queues.items
+        tables = (table for block in self.blocking.blocks.values() for table in block.event.tables)
+        of_ddls = [table.layout for table in tables if table.layout is not None]
+        return np.union1d(items.layout[items.live()], np.array(of_ddls, np.int64))
 
     # -- DDL -------------------------------------------------------------------------------------------------------
 

@@ -168,6 +168,18 @@ class Places:
         ds.placed[numbers] = False
         self.lanes.own[ds.lane[numbers]] = False
 
+    def hand_on(self, numbers: Numbers) -> None:
+        """The state of these is given up: another partition that shares the lane of a holder holds its target then."""
+        ds = self.dispatchers
+        held = numbers[self._holding(numbers)]
+        sharing = np.isin(ds.lane[: ds.size], ds.lane[held]) & (ds.table_id[: ds.size] >= 0)
+        others = np.setdiff1d(np.flatnonzero(sharing), numbers)
+        holder = self.holders.of(ds.target[others])
+        others = others[np.isin(holder, held) & (ds.lane[holder] == ds.lane[others])]
+        targets, first = np.unique(ds.target[others], return_index=True)
+        before_ts = np.maximum(self.holders.landed_ts(targets), ds.durable_ts[self.holders.of(targets)])
+        self.holders.put(targets, others[first], before_ts)
+
     def give_up(self, numbers: Numbers, targets: pa.Array) -> None:
         """The state of these is given up."""
         holding = self._holding(numbers)
@@ -204,10 +216,10 @@ class Places:
         others: Numbers = numbers[theirs]
         if self.shared_lanes:
             ds.placed[others] = False
-            return others
-        self._begin_own(others)
+        else:
+            self._begin_own(others)
         self._look_where_left(numbers, first_ts, targets)
-        return others[:0]
+        return others if self.shared_lanes else others[:0]
 
     def _take_over(self, numbers: Numbers, holder: Numbers, landed_ts: Ints) -> None:
         ds = self.dispatchers
@@ -229,8 +241,9 @@ class Places:
         if not len(at):
             return
         last_ts = self.left.find(checksums(targets.take(pa.array(at))))
-        self.give_up_plain(numbers[at[last_ts >= first_ts[at]]])
-        look = numbers[at[(last_ts >= 0) & (last_ts < first_ts[at])]]
+        older = (last_ts >= first_ts[at]) & (not self.shared_lanes)
+        self.give_up_plain(numbers[at[older]])
+        look = numbers[at[(last_ts >= 0) & ~older]]
         self.lanes.look[self.dispatchers.lane[look]] = True
 
     def give_up_plain(self, numbers: Numbers) -> None:

@@ -39,8 +39,8 @@ class Queues:
     queued: int = 0  # items in queues
     active: int = 0  # dispatchers with an item in their queue
     unseen: Unseen = field(default_factory=Unseen)  # names under which no schema file exists
-    dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # sorted keys whose state was given up
-    dropped_own: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of these, who has an own directory
+    dropped: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # sorted keys of lanes that were given up
+    dropped_own: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of these, which have an own directory
     _keys: Keys = field(default_factory=Keys)
     _lane_keys: Keys = field(default_factory=Keys)  # only of shared lanes; else lane and dispatcher have one number
 
@@ -76,23 +76,44 @@ class Queues:
         return np.flatnonzero(self.dispatchers.table_id[: self.dispatchers.size] >= 0)
 
     def drop(self, numbers: Numbers) -> None:
-        """Give up the state of these dispatchers, whose queues are empty; their numbers are given to others."""
+        """Give up the state of these dispatchers, whose queues are empty; their numbers are given to others.
+
+        A lane that partitions share is given up with the last of them.
+        """
         ds = self.dispatchers
         ids, lane = (ds.table_id[numbers], ds.span[numbers].astype(np.int64)), ds.lane[numbers]
-        keys = pack(*ids)
-        self.dropped = np.union1d(self.dropped, keys)
-        self.dropped_own = np.union1d(self.dropped_own, keys[self.lanes.own[lane]])
+        if self.shared_lanes:
+            self.places.hand_on(numbers)
         self.places.give_up(numbers, self.names.targets(numbers))
         self._keys.remove(*ids)
         ds.reset(numbers)
-        self.lanes.reset(lane)
         ds.table_id[numbers] = ds.head[numbers] = ds.tail[numbers] = END
         ds.accepted_ts[numbers] = ds.durable_ts[numbers] = -1
         ds.frozen_ts[numbers] = NOTHING_PENDING
         self.names.forget(numbers)
+        self._drop_lanes(lane, pack(*ids))
+
+    def _drop_lanes(self, lane: Numbers, keys: Ints) -> None:
+        """These lanes have lost a dispatcher, whose keys are these."""
+        if self.shared_lanes:
+            np.subtract.at(self.lanes.members, lane, 1)
+            lane = np.unique(lane[self.lanes.members[lane] == 0])
+            keys = self._lane_keys.of_numbers(lane)
+            self._lane_keys.remove_numbers(lane)
+        else:  # shared lanes have no directories of their own
+            self.dropped_own = np.union1d(self.dropped_own, keys[self.lanes.own[lane]])
+        self.dropped = np.union1d(self.dropped, keys)
+        self.lanes.reset(lane)
+
+    def lane_keys(self, numbers: Numbers) -> Ints:
+        """The keys of the lanes of these dispatchers: of the logical table where partitions share one."""
+        ds = self.dispatchers
+        if self.shared_lanes:
+            return self._lane_keys.of_numbers(ds.lane[numbers])
+        return pack(ds.table_id[numbers], ds.span[numbers])
 
     def _add(self, new: Numbers, table_id: Ints, span: Ints, logical_id: Ints) -> None:
-        """Rows for new dispatchers. The lane of one whose state was given up before must look which files exist."""
+        """Rows for new dispatchers. A lane whose state was given up before must look which files exist."""
         ds = self.dispatchers
         ds.extend(max(0, int(new.max()) + 1 - ds.size))
         ds.table_id[new], ds.span[new], ds.logical_id[new] = table_id, span, logical_id
@@ -102,8 +123,10 @@ class Queues:
         lanes = self._lane_keys.numbers(logical_id, span)[0] if self.shared_lanes else new
         self.lanes.extend(max(0, int(lanes.max()) + 1 - self.lanes.size))
         ds.lane[new] = lanes
+        if self.shared_lanes:
+            np.add.at(self.lanes.members, lanes, 1)
         if len(self.dropped):
-            keys = pack(table_id, span)
+            keys = pack(logical_id if self.shared_lanes else table_id, span)
             at = np.minimum(np.searchsorted(self.dropped, keys), len(self.dropped) - 1)
             back = self.dropped[at] == keys
             self.lanes.look[lanes[back]] = True

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidegate.control.columns import Ints, Numbers, pack
+from tidegate.control.columns import Ints, Numbers
 from tidegate.control.places import checksums
 from tidegate.control.queues import Queues
 from tidegate.control.rounds import Round
@@ -47,7 +47,7 @@ SINCE_FORMAT_2 = {"own_directory": pa.scalar(False), "layout": pa.scalar(0, pa.i
 
 
 class Exported(NamedTuple):
-    """A row of `TABLES` per dispatcher, those whose state was given up, and the targets that somebody left."""
+    """A row of `TABLES` per dispatcher, the lanes whose state was given up, and the targets that somebody left."""
 
     tables: pa.Table
     dropped: pa.Table  # their `key`, and whether they have an `own` directory
@@ -59,7 +59,7 @@ class Saved:
     """What the journal of an earlier run says."""
 
     tables: Sequence[pa.Table]  # rows of a snapshot, then files that landed after it, in order
-    dropped: Ints  # keys of the dispatchers whose state was given up, sorted
+    dropped: Ints  # keys of the lanes whose state was given up, sorted
     orphans: pa.Table  # files that an old writer may still create
     checkpoint_ts: int
     position: str | None
@@ -121,11 +121,10 @@ def _rows(queues: Queues, numbers: Numbers) -> pa.Table:
 
 
 def _dropped(queues: Queues, looked: Numbers) -> pa.Table:
-    """The dispatchers whose state was given up, or is not known again yet."""
-    ds = queues.dispatchers
-    keys = pack(ds.table_id[looked], ds.span[looked])
-    own = np.concatenate([queues.dropped_own, keys[queues.lanes.own[ds.lane[looked]]]])
-    every = np.union1d(queues.dropped, keys)
+    """The lanes whose state was given up, or is not known again yet."""
+    has_own = queues.lanes.own[queues.dispatchers.lane[looked]]
+    own = np.concatenate([queues.dropped_own, queues.lane_keys(looked[has_own])])
+    every = np.union1d(queues.dropped, queues.lane_keys(looked))
     return pa.table({"key": every, "own": np.isin(every, own)})
 
 

@@ -23,6 +23,7 @@ from tidegate.driver.demand import DemandFile
 from tidegate.driver.intake import Intake
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.landing import Landing
+from tidegate.driver.layouts import Layouts
 from tidegate.driver.life import Life
 from tidegate.driver.moves import Moves
 from tidegate.driver.observer import Observer
@@ -34,6 +35,7 @@ from tidegate.driver.room import RoomLeft
 from tidegate.driver.scribe import Scribe
 from tidegate.driver.startup import Probe, floor_of, no_probe, nobody_knows, restored_ledger, take_over
 from tidegate.executor.directory import SpoolDirectory
+from tidegate.format.layout_texts import LayoutTexts
 from tidegate.format.rules.changes import TableRules
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status, Totals
@@ -74,8 +76,10 @@ class Changefeed:
         # With routes two tables of other names may have one target.
         self.ledger.queues.unseen.was_empty = started.was_empty and o.rules.routes_nothing
         self.observer = Observer(self.life, self.clock, self.ledger, self.metrics, self.totals)
+        layouts = Layouts(str(self.spool.disk), started.journal.find_layouts, limits.state_ttl_s)
+        layouts.learn(LayoutTexts.of_dict(found.layouts), self.clock.steady())
         self.book = PlanBook(
-            self.ledger, dict(found.layouts), self.spool.reader, o.land, rules, o.changefeed_id,
+            self.ledger, layouts, self.spool.reader, o.land, rules, o.changefeed_id,
             found.foreign,
         )  # fmt: skip
         self.retention = Retention(self.store, o.expiry, self.clock, self.observer.expired)

@@ -7,15 +7,18 @@ fails is retried after a pause; DDLs of other tables go on meanwhile.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.clock import Clock
 from tidegate.control.barrier import Key, Write
 from tidegate.control.blocking import Ddl
+from tidegate.control.columns import Numbers
 from tidegate.control.ledger import Ledger
 from tidegate.control.markers import Block
 from tidegate.control.order import Name
@@ -55,6 +58,12 @@ def _targets(event: DdlEvent, rules: Rules) -> tuple[Name, ...]:
     names = [(table.schema, table.table) for table in event.tables]
     names += [(table.old_schema, table.old_table) for table in event.tables if table.old_table]
     return tuple(rules.routes.target(*name) for name in names)
+
+
+def layouts_of(ddls: Sequence[Ddl]) -> Numbers:
+    """Fingerprints of the layouts that these DDLs give to tables, sorted."""
+    found = [table.layout for ddl in ddls for table in ddl.event.tables if table.layout is not None]
+    return np.unique(np.array(found, np.int64))
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """What the journal's objects say, and how: Arrow tables of planned files, with a head as JSON beside them.
 
 An entry is a table of `FILES`, a snapshot one of the ledger's own rows. The head is in the schema's metadata, which is
-at the front of the object, so that it can be read without the rest.
+at the front of the object, so that it can be read without the rest. A second table may follow: in an entry the layouts
+that it puts on record, in a snapshot the entry that has each layout.
 
 Every head has the number of the format that it is written in. A start goes on from the formats that it knows, and
 refuses a newer one: what it does not understand in there may be what keeps rows from being lost.
@@ -9,7 +10,7 @@ refuses a newer one: what it does not understand in there may be what keeps rows
     1   release 0.2.0, whose heads have no number
     2   a planned file also has its first change and its checksum
     3   files and tables say whether they have a directory of their own, and which columns they have; a snapshot has the
-        targets whose tables have left
+        targets whose tables have left; layouts are a table of their own, before they were all in every snapshot's head
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tidegate.control.rounds import Round
 from tidegate.errors import StoreRefused
 from tidegate.format.checksums import joined
 from tidegate.format.layout import RESERVED_PREFIX, DataKey, PathOptions, index_path
+from tidegate.format.layout_texts import NO_LAYOUTS, LayoutTexts
 
 FOLDER = f"{RESERVED_PREFIX}/journal"
 ENTRY, SNAPSHOT = ".entry", ".snapshot"
@@ -146,7 +148,7 @@ class Head:
 
     checkpoint_ts: int
     position: str | None
-    layouts: dict[str, str]
+    layouts: LayoutTexts = NO_LAYOUTS  # those that go on record with it
     confirmed: list[int] = field(default_factory=list)
     withdrawn: list[int] = field(default_factory=list)
     takeover: bool = False
@@ -160,7 +162,6 @@ class Head:
             "format": FORMAT,
             "checkpoint-ts": self.checkpoint_ts,
             "position": self.position,
-            "layouts": self.layouts,
             "confirmed": self.confirmed,
             "withdrawn": self.withdrawn,
             "takeover": self.takeover,
@@ -226,9 +227,10 @@ def number_of(path: str) -> int:
     return int(path.rsplit("/", 1)[1].split(".")[0])
 
 
-def object_bytes(table: pa.Table, body: dict[str, Any]) -> bytes:
-    """One object of the journal: this table, with `body` as its head."""
-    return table_bytes(table.replace_schema_metadata({"tidegate": json.dumps(body)}))
+def object_bytes(table: pa.Table, body: dict[str, Any], layouts: pa.Table | None = None) -> bytes:
+    """One object of the journal: this table, with `body` as its head, and maybe a table about layouts."""
+    first = table_bytes(table.replace_schema_metadata({"tidegate": json.dumps(body)}))
+    return first if layouts is None else first + table_bytes(layouts)
 
 
 def head_of(schema: pa.Schema) -> dict[str, Any]:
@@ -252,3 +254,10 @@ def table_bytes(table: pa.Table) -> bytes:
 
 def table_of(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
+
+
+def layouts_of(data: bytes) -> pa.Table | None:
+    """The table about layouts of an object of the journal, if it has one."""
+    reader = pa.BufferReader(data)
+    pa.ipc.open_stream(reader).read_all()
+    return pa.ipc.open_stream(reader).read_all() if reader.tell() < len(data) else None

@@ -10,17 +10,19 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.clock import Clock
 from tidegate.control.admission import divides
 from tidegate.control.blocking import Ddl
+from tidegate.control.columns import Numbers
 from tidegate.control.ledger import Ledger
 from tidegate.control.markers import Block
 from tidegate.control.retries import pause_s
 from tidegate.control.spool import ITEM_BYTES
-from tidegate.driver.ddl import read_ddls
+from tidegate.driver.ddl import layouts_of, read_ddls
 from tidegate.driver.demand import DemandFile
 from tidegate.driver.life import Life
 from tidegate.driver.observer import LeftOut, Observer, Read
@@ -33,6 +35,7 @@ from tidegate.executor.floor import Floor
 from tidegate.executor.jobs import IngestJob, IngestOptions
 from tidegate.executor.rows import ERROR, FILTERED, ROWS, SET_ASIDE, STALE, UNKNOWN_LAYOUT
 from tidegate.executor.spool import Segments
+from tidegate.format.layout_texts import NO_LAYOUTS, LayoutTexts
 
 log = logging.getLogger("tidegate")
 
@@ -96,7 +99,7 @@ class Intake:
         with self.life.lock:
             self.ingesting = True
             room = self.spool.room(tasks, self.ledger.spool.tier_bytes)
-            layouts = dict(self.book.layouts)
+            layouts = self.book.layouts.for_job()
             cuts = tuple(sorted(self._cuts.union(key.ts for key in self.ledger.blocking.blocks)))
         spans, remedy = self.ledger.spans, self.spool.remedy
         return IngestJob(self.options, layouts, room, allowance_bytes, self.floor, spans, remedy, cuts)
@@ -115,19 +118,34 @@ class Intake:
         errors = items.filter(pc.equal(kinds, ERROR))
         if errors.num_rows:
             raise self._failed(*errors["text"][0].as_py().split(": ", 1))
-        layouts = items.filter(pc.equal(kinds, LAYOUT))
+        unknown = items.filter(pc.equal(kinds, UNKNOWN_LAYOUT))["layout"].to_numpy()
+        rows = items.filter(pc.equal(kinds, ROWS))
+        self._ddls, self._filtered_ddls = read_ddls(items, self.options.rules)
+        used = rows["layout"].drop_null().to_numpy()
         with self.life.lock:
-            self.book.layouts.update(zip(layouts["layout"].to_pylist(), layouts["text"].to_pylist(), strict=True))
-            unknown = items.filter(pc.equal(kinds, UNKNOWN_LAYOUT))["layout"].to_pylist()
-            never = [key for key in unknown if key not in self.book.layouts]
-        if never:
+            compared = self.refusals.compared_layouts(rows)
+        needed = np.unique(np.concatenate([used, unknown, layouts_of(self._ddls), compared]))
+        self._learn_layouts(items.filter(pc.equal(kinds, LAYOUT)), needed, unknown)
+        self._cuts = frozenset(ddl.key.ts for ddl in self._ddls)
+        return bool(len(unknown)) or divides(self._ddls, rows)
+
+    def _learn_layouts(self, defined: pa.Table, needed: Numbers, unknown: Numbers) -> None:
+        """Take in new layouts, and bring those back that were given up and are used again."""
+        layouts, now = self.book.layouts, self.clock.steady()
+        with self.life.lock:
+            layouts.learn(LayoutTexts.of(defined["layout"].to_numpy(), defined["text"].combine_chunks()), now)
+            missing = layouts.missing(needed)
+        back = layouts.record(missing) if len(missing) else NO_LAYOUTS
+        with self.life.lock:
+            layouts.bring_back(back, now)
+            missing = layouts.missing(needed)
+            layouts.use(np.setdiff1d(needed, missing, assume_unique=True), now)
+        never = np.intersect1d(unknown, missing)
+        if len(never):
             raise BadEvents(
                 f"rows use layout {never[0]} but no layout row defines it; "
                 "a source sends a layout row in the same or an earlier micro-batch than its first use"
             )
-        self._ddls, self._filtered_ddls = read_ddls(items, self.options.rules)
-        self._cuts = frozenset(ddl.key.ts for ddl in self._ddls)
-        return bool(unknown) or divides(self._ddls, items.filter(pc.equal(kinds, ROWS)))
 
     def _failed(self, name: str, sentence: str) -> TidegateError:
         """A task's error. If the spool has no space, a restart helps only if something in it could have landed."""

@@ -4,8 +4,9 @@ Entries are numbered objects under `_tidegate/journal/`, made with create-only p
 names its files (lane, number, range, size and checksum); a later one confirms them by plan number, or withdraws what
 will never land under that number, and carries checkpoint, position and new layouts. Who cannot create the next number
 has been fenced off by another writer and stops. From time to time a snapshot of the ledger's tables replaces the
-entries before it, so that starting needs no request per table. Only the entry with which a writer took over stays for
-good: it is the number that the writer before it would create next, however late that one wakes up.
+entries before it, so that starting needs no request per table. Two kinds of entries stay for good: the one with which a
+writer took over, for it is the number that the writer before it would create next, however late that one wakes up; and
+those that have layouts.
 
 On restart an unconfirmed file that exists with the bytes planned is adopted and its index put again; from the first one
 of a lane that does not exist the replay writes anew. Such a missing file is kept as an orphan until its lane has landed
@@ -20,8 +21,9 @@ import ctypes
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,17 +36,22 @@ from tidegate.driver.entries import (
     FOLDER,
     Head,
     entry_path,
+    layouts_of,
     number_of,
     object_bytes,
     planned_files,
     snapshot_path,
     table_bytes,
 )
+from tidegate.driver.layout_record import LayoutRecord
 from tidegate.errors import LandingError, StoreUnavailable, TidegateError
 from tidegate.format.layout import PathOptions
+from tidegate.format.layout_texts import NO_LAYOUTS, LayoutTexts
+from tidegate.format.pieces import Numbers
 from tidegate.storage.store import Store
 
 _COMPACT_AFTER = 256
+_LOOKS = 3
 
 log = logging.getLogger("tidegate")
 
@@ -86,7 +93,8 @@ class Journal:
     snapshot_number: int = 0
     takeovers: set[int] = field(default_factory=set)
     takeover: str = ""  # the entry with which this writer took over
-    _known_layouts: set[int] = field(default_factory=set)
+    layouts: LayoutRecord = field(default_factory=LayoutRecord)
+    _last_head: Head = field(default_factory=lambda: Head(0, None))
     _confirmed: list[int] = field(default_factory=list)
     _withdrawn: list[int] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # held while the store is asked
@@ -113,11 +121,19 @@ class Journal:
         with self._noting:
             return list(self._confirmed), list(self._withdrawn)
 
-    def fresh_layouts(self, layouts: Mapping[int, str]) -> dict[str, str]:
-        """Those that are not on record yet; `layouts` only ever grows, so in most rounds nothing is looked at."""
-        if len(layouts) == len(self._known_layouts):
-            return {}
-        return {str(key): text for key, text in layouts.items() if key not in self._known_layouts}
+    def find_layouts(self, wanted: Numbers) -> LayoutTexts:
+        """Those of the wanted layouts, which are sorted, that are on record. A request for each entry that has some."""
+        for _ in range(_LOOKS):  # a compaction may put entries together meanwhile
+            parts = [self._layouts_in(number) for number in np.unique(self.layouts.find(wanted)).tolist()]
+            found = LayoutTexts.all_of([part.find(wanted) for part in parts])
+            if len(found) == int(self.layouts.has(wanted).sum()):
+                break
+        return found
+
+    def _layouts_in(self, number: int) -> LayoutTexts:
+        data = self.store.get(entry_path(number))
+        table = layouts_of(data) if data is not None else None
+        return LayoutTexts.of_table(table) if table is not None else NO_LAYOUTS
 
     def record(self, head: Head) -> None:
         """Put on record how far the changefeed is."""
@@ -138,9 +154,23 @@ class Journal:
         snapshot's tables, or where `before` puts it.
         """
         with self._lock:
+            self._gather_layouts()
             self._write_snapshot(take(), before)
             self._delete_older()
         _give_back_memory()
+
+    def _gather_layouts(self) -> None:
+        """Put the layouts of small entries into one new entry, so that few entries must stay."""
+        small = self.layouts.small()
+        if len(small) < 2:
+            return
+        wanted = self.layouts.fingerprint[np.isin(self.layouts.entry, small)]
+        try:
+            gathered = self.find_layouts(wanted)
+        except LandingError:  # the next snapshot is soon enough
+            return
+        if len(gathered) == len(wanted):  # else the store keeps nothing, or somebody deletes from the journal
+            self._put_entry(FILES.empty_table(), {**self._last_head.json(), "writer": self.writer}, gathered)
 
     def _write_snapshot(self, seen: Snapshot, before: Callable[[int], None]) -> None:
         self._settle(seen.head)
@@ -149,18 +179,18 @@ class Journal:
         body["orphans"], body["dropped"] = table_bytes(self.orphans).hex(), table_bytes(seen.dropped).hex()
         body["left"] = table_bytes(seen.left).hex()
         body["takeovers"] = sorted(self.takeovers)
-        data = object_bytes(seen.tables, body)
+        data = object_bytes(seen.tables, body, self.layouts.table())
         self._persist(lambda: before(self.number))
         self._persist(lambda: self.store.put(snapshot_path(self.number), data))
         self.snapshot_number = self.number
-        self._known_layouts.update(int(key) for key in seen.head.layouts)
 
     def _delete_older(self) -> None:
         """What the snapshot replaces, and what a crash left of earlier ones; what cannot be deleted now can wait."""
+        kept = self.takeovers | self.layouts.entries()
         try:
             for path in [path for path, _ in self.store.list(FOLDER)]:
                 number, is_entry = number_of(path), path.endswith(ENTRY)
-                if (number <= self.number and number not in self.takeovers) if is_entry else number < self.number:
+                if (number <= self.number and number not in kept) if is_entry else number < self.number:
                     self.store.delete(path)
         except LandingError as exc:
             log.warning("old journal entries are deleted later: %s", exc)
@@ -186,6 +216,14 @@ class Journal:
                 self.patience(tries, exc)
                 tries += 1
 
+    def _put_entry(self, files: pa.Table, body: dict[str, Any], layouts: LayoutTexts) -> None:
+        """Create the next entry."""
+        data = object_bytes(files, body, layouts.table() if len(layouts) else None)
+        self._persist(lambda: self._create(entry_path(self.number + 1), data))
+        self.number += 1
+        if len(layouts):
+            self.layouts = self.layouts.noted(layouts.fingerprint, self.number)
+
     def _create(self, path: str, data: bytes) -> None:
         # An entry that exists and says what we say, our own name included, is ours: only its answer was lost.
         if not self.store.create_bytes(path, data) and self.store.get(path) != data:
@@ -195,14 +233,12 @@ class Journal:
             )
 
     def _write(self, files: pa.Table, head: Head) -> None:
-        fresh = {key: text for key, text in head.layouts.items() if int(key) not in self._known_layouts}
-        data = object_bytes(files, {**replace(head, layouts=fresh).json(), "writer": self.writer})
-        self._persist(lambda: self._create(entry_path(self.number + 1), data))
-        self.number += 1
+        fresh = head.layouts.take(~self.layouts.has(head.layouts.fingerprint))
+        self._last_head = replace(head, layouts=NO_LAYOUTS, confirmed=[], withdrawn=[], takeover=False, surpassed=False)
+        self._put_entry(files, {**head.json(), "writer": self.writer}, fresh)
         if head.takeover:
             self.takeovers.add(self.number)
             self.takeover = entry_path(self.number)
-        self._known_layouts.update(int(key) for key in fresh)
         self._settle(head)
         with self._noting:
             told = {*head.confirmed, *head.withdrawn}

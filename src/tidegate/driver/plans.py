@@ -16,6 +16,7 @@ from tidegate.control.barrier import Key, Write
 from tidegate.control.ledger import Ledger
 from tidegate.control.rounds import Round
 from tidegate.driver.entries import Headers, date_of, file_rows
+from tidegate.driver.layouts import Layouts
 from tidegate.executor.jobs import LandJob, LandOptions
 from tidegate.executor.rows import PLANS, SchemaPlan
 from tidegate.executor.spool import SegmentReader
@@ -24,21 +25,22 @@ from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.ddl.files import schema_files
 from tidegate.format.encode import protocol
 from tidegate.format.encode.spans import dispatcher_id
-from tidegate.format.rules.changes import Selected, TableRules
-from tidegate.format.tables import Layout
+from tidegate.format.rules.changes import TableRules
+from tidegate.format.tables import SETTLED, Selected
+
+_KEPT_HEADERS = 4096
 
 
 @dataclass
 class PlanBook:
     ledger: Ledger
-    layouts: dict[int, str]  # shared with the changefeed, which adds to it
+    layouts: Layouts
     reader: SegmentReader
     options: LandOptions
     rules: TableRules
     changefeed_id: str  # for the names of files where tables are split
     foreign: bool = False  # files of another writer exist on this sink
     _headers: dict[tuple[int, Selected], tuple[int, int]] = field(default_factory=dict)  # bytes and checksum
-    _parsed: dict[int, Layout] = field(default_factory=dict)
 
     def files(self, round_: Round) -> pa.Table:
         """One row for each file, as the journal records it."""
@@ -69,21 +71,20 @@ class PlanBook:
         """Bytes and checksum of the header of this dispatcher's files."""
         key = (fingerprint, self._selected(owner, fingerprint))
         if key not in self._headers:
-            head = protocol.header(self.layout(fingerprint), self.options.encoding, key[1])
+            if len(self._headers) >= _KEPT_HEADERS:
+                self._headers.clear()
+            head = protocol.header(self.layouts.layout(fingerprint), self.options.encoding, key[1])
             self._headers[key] = len(head), checksum(head)
         return self._headers[key]
-
-    def layout(self, fingerprint: int) -> Layout:
-        if fingerprint not in self._parsed:
-            self._parsed[fingerprint] = Layout.from_json(self.layouts[fingerprint])
-        return self._parsed[fingerprint]
 
     def _selected(self, owner: int, fingerprint: int) -> Selected:
         """The columns of this dispatcher's rows that are written."""
         if self.rules.rules.selects_everything:
             return None
         queues = self.ledger.queues
-        return self.rules.selected(queues.names.schemas[owner], queues.names.tables[owner], self.layout(fingerprint))
+        return self.rules.selected(
+            queues.names.schemas[owner], queues.names.tables[owner], self.layouts.layout(fingerprint)
+        )
 
     def plans(self, round_: Round) -> tuple[pa.Table, LandJob]:
         """One row for each file, and what all of them share. By columns: a round may have 20,000 files."""
@@ -105,9 +106,11 @@ class PlanBook:
             *(_lists(column[slots], round_.bounds) for column in (items.segment, items.offset, items.length)),
         ]  # fmt: skip
         rows = [pa.array(column, kind) for column, kind in zip(columns, PLANS.types, strict=True)]
-        shared = {int(key): self.layouts[int(key)] for key in np.unique(layouts)}
+        has_header = protocol.has_header(self.options.encoding)
+        needed = self.layouts.find(np.unique(layouts if has_header else layouts[round_.schema != SETTLED]))
+        texts = dict(zip(needed.fingerprint.tolist(), needed.text.to_pylist(), strict=True))
         share = self.ledger.planner.pace.lane_share
-        job = LandJob(self.options, segments, shared, self.reader, self.foreign, share)
+        job = LandJob(self.options, segments, texts, self.reader, self.foreign, share)
         return pa.Table.from_arrays(rows, schema=PLANS), job
 
     def schema_plans(self, writes: Sequence[Write], events: Mapping[Key, DdlEvent]) -> list[SchemaPlan]:
@@ -115,7 +118,9 @@ class PlanBook:
         options, plans = self.options, []
         for at, write in enumerate(writes):
             event = events[write.key]
-            layouts = {table.layout: self.layout(table.layout) for table in event.tables if table.layout is not None}
+            layouts = {
+                table.layout: self.layouts.layout(table.layout) for table in event.tables if table.layout is not None
+            }
             target, with_ids = self.rules.ddl_target, options.output_column_id
             plans.append(SchemaPlan(at, schema_files(event, write.key.ts, layouts, options.paths, target, with_ids)))
         return plans

@@ -29,14 +29,17 @@ from tidegate.driver.entries import (
     entry_path,
     head_of,
     in_this_format,
+    layouts_of,
     number_of,
     planned_files,
     table_of,
     table_of_files,
 )
 from tidegate.driver.journal import Journal, still_orphans
+from tidegate.driver.layout_record import LayoutRecord
 from tidegate.errors import StoreRefused, StoreUnavailable
 from tidegate.format.layout import PathOptions
+from tidegate.format.layout_texts import LayoutTexts
 from tidegate.storage.store import Store
 
 _LOOKS = 3  # before an entry counts as missing
@@ -49,7 +52,7 @@ class Recovered:
 
     checkpoint_ts: int = 0
     position: str | None = None
-    layouts: dict[int, str] = field(default_factory=dict)
+    layouts: dict[int, str] = field(default_factory=dict)  # of formats before 3, which had them in the heads
     spans: int = 0
     shape: dict[str, str] = field(default_factory=dict)
     foreign: bool = False
@@ -82,7 +85,7 @@ def open_journal(
     found.surpassed |= written_ts > found.checkpoint_ts
     found.checkpoint_ts = max(found.checkpoint_ts, written_ts)
     found.foreign |= foreign or found.surpassed
-    head = Head(found.checkpoint_ts, found.position, {}, takeover=True, spans=found.spans, shape=found.shape)
+    head = Head(found.checkpoint_ts, found.position, takeover=True, spans=found.spans, shape=found.shape)
     # The writer before is fenced off from here on.
     journal.record(replace(head, foreign=found.foreign, surpassed=found.surpassed))
     if found.surpassed:
@@ -109,11 +112,18 @@ def read_journal(store: Store, options: PathOptions) -> tuple[Journal, Recovered
     journal, found = Journal(store, options), Recovered()
     if snapshot:
         journal.number = journal.snapshot_number = number_of(snapshot)
-        journal.takeovers.update(_read_snapshot(store, snapshot, found))
+        data = _read(store, snapshot)
+        journal.takeovers.update(_read_snapshot(table_of(data), found))
+        if (record := layouts_of(data)) is not None:
+            journal.layouts = LayoutRecord.of_table(record)
     for path in entries:
         journal.number = number_of(path)
-        if _read_entry(store, path, found, options):
+        data = _read(store, path)
+        if _read_entry(table_of(data), found, options):
             journal.takeovers.add(journal.number)
+        if (layouts := layouts_of(data)) is not None:
+            texts = LayoutTexts.of_table(layouts)
+            journal.layouts = journal.layouts.noted(texts.fingerprint, journal.number)
     return journal, found
 
 
@@ -157,9 +167,8 @@ def restore(ledger: Ledger, found: Recovered, now: float) -> None:
     )
 
 
-def _read_snapshot(store: Store, path: str, found: Recovered) -> list[int]:
+def _read_snapshot(tables: pa.Table, found: Recovered) -> list[int]:
     """Apply a snapshot; returns the entries with which writers took over, which stay whatever it replaces."""
-    tables = _read(store, path)
     body = head_of(tables.schema)
     _apply_head(body, found)
     found.tables.append(tables.replace_schema_metadata(None))
@@ -174,9 +183,8 @@ def _read_snapshot(store: Store, path: str, found: Recovered) -> list[int]:
     return takeovers
 
 
-def _read_entry(store: Store, path: str, found: Recovered, options: PathOptions) -> bool:
+def _read_entry(table: pa.Table, found: Recovered, options: PathOptions) -> bool:
     """Apply one entry; returns whether a writer took over with it."""
-    table = _read(store, path)
     head = head_of(table.schema)
     table = in_this_format(table.replace_schema_metadata(None))
     _apply_head(head, found)
@@ -206,15 +214,15 @@ def _without(files: pa.Table, plans: list[int]) -> pa.Table:
     return files.filter(~np.isin(files["plan"].to_numpy(), np.array(plans, np.int64))) if plans else files
 
 
-def _read(store: Store, path: str) -> pa.Table:
+def _read(store: Store, path: str) -> bytes:
     data = store.get(path)
     if data is None:
         raise StoreUnavailable(f"{path} went away while it was read: another changefeed is writing to this sink")
-    return table_of(data)
+    return data
 
 
 def _apply_head(head: dict[str, Any], found: Recovered) -> None:
     found.checkpoint_ts = max(found.checkpoint_ts, head["checkpoint-ts"])
     found.position = head["position"] if head["position"] is not None else found.position
     found.spans, found.shape, found.foreign = head["spans"], head["shape"], head["foreign"]
-    found.layouts.update({int(key): text for key, text in head["layouts"].items()})
+    found.layouts.update({int(key): text for key, text in head.get("layouts", {}).items()})

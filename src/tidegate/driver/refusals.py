@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.control.blocking import Ddl
+from tidegate.control.columns import Numbers
 from tidegate.control.ledger import Ledger
 from tidegate.control.versions import shared_versions
+from tidegate.driver.ddl import layouts_of
 from tidegate.driver.plans import PlanBook
 from tidegate.errors import BadEvents
 from tidegate.format.ddl.events import is_splitable
@@ -32,13 +34,18 @@ class Refusals:
         """
         with_ids = self.book.options.output_column_id
         for shared in shared_versions(rows, self.ledger.queues):
-            one, two = (self.book.layout(key).listed(with_ids) for key in shared.layouts)
+            one, two = (self.book.layouts.layout(key).listed(with_ids) for key in shared.layouts)
             if one != two:
                 raise BadEvents(
                     f"tables {shared.table_ids[0]} and {shared.table_ids[1]} both land under {shared.target} with "
                     f"version {shared.version}, but have different columns; give them the same columns, different "
                     "table_versions, or a target each"
                 )
+
+    def compared_layouts(self, rows: pa.Table) -> Numbers:
+        """Fingerprints of the layouts that `rows` looks at. The caller holds the changefeed's lock."""
+        found = [shared.layouts for shared in shared_versions(rows, self.ledger.queues)]
+        return np.array(found, np.int64).ravel()
 
     def ddls(self, ddls: Sequence[Ddl]) -> None:
         """The caller holds the changefeed's lock."""
@@ -47,9 +54,9 @@ class Refusals:
             self._unsplittable(ddls)
 
     def _unknown_layouts(self, ddls: Sequence[Ddl]) -> None:
-        known = self.book.layouts
         for ddl in ddls:
-            missing = [table for table in ddl.event.tables if table.layout is not None and table.layout not in known]
+            unknown = set(self.book.layouts.missing(layouts_of([ddl])).tolist())
+            missing = [table for table in ddl.event.tables if table.layout in unknown]
             if missing:
                 raise BadEvents(
                     f"the DDL of commit-ts {ddl.key.ts} gives {missing[0].schema}.{missing[0].table} the layout "
@@ -60,7 +67,7 @@ class Refusals:
     def _unsplittable(self, ddls: Sequence[Ddl]) -> None:
         """A DDL must not leave a table that is split without the key by which it is split."""
         for table, query in ((table, ddl.event.query) for ddl in ddls for table in ddl.event.tables):
-            fits = table.layout is None or is_splitable(self.book.layout(table.layout))
+            fits = table.layout is None or is_splitable(self.book.layouts.layout(table.layout))
             if not fits and self._is_split(table.table_id):
                 raise BadEvents(
                     f"`{query}` leaves {table.schema}.{table.table} without a primary key or with another unique key, "

@@ -118,6 +118,7 @@ class Scribe:
         self.journal.intend(files, head)
         with self.life.lock:
             self.observer.waits_for(None)
+            self.book.layouts.recorded(head.layouts.fingerprint)
             del self._unrecorded[round_.id]
         self.observer.asked("journal", 1)
 
@@ -139,24 +140,35 @@ class Scribe:
         """Journal first, then `metadata`: a reader's checkpoint is never ahead of what a restart knows."""
         with self.life.lock:
             checkpoint = self.ledger.checkpoint()
-            self.ledger.expire(self.clock.steady())
+            self._expire()
             head = self.head()
         if checkpoint <= self.written_checkpoint and not head.confirmed and not head.withdrawn:
             return
-        self.journal.record(head)
-        self.observer.waits_for(None)
-        self.observer.asked("journal", 1)
+        self._record(head)
         if self.journal.wants_snapshot():
             self.compact()
         if checkpoint > self.written_checkpoint:
             self._write_metadata(checkpoint)
 
+    def _record(self, head: Head) -> None:
+        self.journal.record(head)
+        self.observer.waits_for(None)
+        self.observer.asked("journal", 1)
+        with self.life.lock:
+            self.book.layouts.recorded(head.layouts.fingerprint)
+
+    def _expire(self) -> None:
+        """Give up tables that are idle, and layouts that nothing uses. The caller holds the lock."""
+        now = self.clock.steady()
+        self.ledger.expire(now)
+        if self._keeps_entries:  # else a layout could not come back
+            self.book.layouts.expire(now, self.ledger.layouts_in_use)
+
     def head(self) -> Head:
         """What an entry says now, with the layouts that are not on record yet. The caller holds the lock."""
         progress = self.ledger.progress
-        layouts = self.journal.fresh_layouts(self.book.layouts)
         noted = self.journal.noted()
-        head = Head(progress.checkpoint_ts, progress.position, layouts, *noted, spans=self._spans)
+        head = Head(progress.checkpoint_ts, progress.position, self.book.layouts.fresh(), *noted, spans=self._spans)
         return replace(head, shape=dict(self.shape), foreign=self.book.foreign)
 
     @property
@@ -164,15 +176,18 @@ class Scribe:
         return self.ledger.spans if self.journal.options.across_nodes else 0
 
     def compact(self) -> None:
-        """Replace the journal's entries by a snapshot of the ledger."""
+        """Replace the journal's entries by a snapshot of the ledger. Layouts go on record before."""
+        with self.life.lock:
+            head = self.head()
+        if len(head.layouts):
+            self._record(head)
         self.journal.snapshot(self._snapshot, self.retention.flush)
 
     def _snapshot(self) -> Snapshot:
         with self.life.lock:
             planned = [self.book.files(round_) for round_ in self._unrecorded.values()]
-            head = replace(self.head(), layouts={str(key): text for key, text in self.book.layouts.items()})
             tables, dropped, left = self.ledger.export()
-            return Snapshot(tables, planned, head, dropped, left)
+            return Snapshot(tables, planned, self.head(), dropped, left)
 
     def wait_out(self, tries: int, error: StoreUnavailable) -> None:
         """The journal cannot be written: wait before the next try, unless the changefeed ends meanwhile."""

@@ -8,6 +8,7 @@ be written are refused or set aside (`aside`); they are looked for only after th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,29 +16,22 @@ import pyarrow.compute as pc
 
 from tidegate.clock import now_ms
 from tidegate.errors import BadEvents
-from tidegate.executor.aside import Aside
+from tidegate.executor.aside import Aside, Unwritable
 from tidegate.executor.chunks import Encoded, items_of
 from tidegate.executor.floor import Ints
 from tidegate.executor.jobs import IngestJob
+from tidegate.executor.layouts import TaskLayouts
 from tidegate.executor.spool import SegmentWriter
 from tidegate.format.bad_rows import bad_updates
 from tidegate.format.bad_values import BadRows
 from tidegate.format.encode import protocol
 from tidegate.format.encode.spans import spans_of
-from tidegate.format.rules.changes import Flags, Rows, Selected, TableRules, split_updates
-from tidegate.format.tables import Layout
+from tidegate.format.layout_columns import RowLayouts, distinct_layouts
+from tidegate.format.pieces import Flags
+from tidegate.format.rules.changes import Rows, TableRules, split_updates
 
 _REMEDY = "; correct it in the source, or let such rows be set aside: on-bad-row = set-aside"
 _SURE_NAME_BYTES = 64  # shorter names can always be a level of a path, however they are encoded
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What is encoded together: rows of one layout of which the same columns are written."""
-
-    fingerprint: int
-    layout: Layout = field(compare=False)
-    selected: Selected
 
 
 @dataclass
@@ -45,74 +39,91 @@ class Appender:
     job: IngestJob
     writer: SegmentWriter
     tables: TableRules
+    layouts: TaskLayouts
     aside: Aside | None = None  # where rows go that cannot be written
     items: list[pa.RecordBatch] = field(default_factory=list)
     appended_bytes: int = 0
     stale: int = 0  # rows that were dropped
     stale_ts: int = 0  # the greatest commit-ts of them
 
-    def append(self, rows: Rows, kind: Kind) -> None:
-        rows, owner, seq, span = self._above_floor(rows, kind)
+    def append(self, rows: Rows) -> None:
+        rows, layouts, owner, seq, span = self._above_floor(rows)
         if not rows.events.num_rows:
             return
-        text, order = self._encoded(rows, rows.order(span), kind)
+        text, order = self._encoded(rows, layouts, rows.order(span))
         if not len(order):
             return
         ends = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
         data = memoryview(text.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
         self._refuse_too_much(len(data))
-        encoded = Encoded(rows.events, kind.fingerprint, owner, seq, rows.moved, order, ends - ends[0])
+        encoded = Encoded(rows.events, owner, seq, rows.moved, order, ends - ends[0])
         items = items_of(encoded, data, self.writer.append(data), self.job)
         self._refuse_names(items.column("schema_name"), items.column("table_name"))
         self.items.append(items)
 
-    def _encoded(self, rows: Rows, order: Ints, kind: Kind) -> tuple[pa.Array, Ints]:
+    def _encoded(self, rows: Rows, layouts: RowLayouts, order: Ints) -> tuple[pa.Array, Ints]:
         """The text of these rows in order, and the order without the rows that were set aside."""
-        targets = self.tables.routed(rows.events)
-        while True:  # once for each reason that there is
-            try:
-                options = self.job.options
-                return protocol.encode(targets, order, kind.layout, options.encoding, kind.selected, now_ms()), order
-            except BadRows as bad:
-                if self.aside is None:
-                    raise BadEvents(f"{bad}{_REMEDY}") from bad
-                self.aside.put(rows.events.take(pa.array(bad.rows)), kind.layout, bad.reason)
-                order = order[~np.isin(order, bad.rows)]
+        layout, encoding = self.layouts.layout, self.job.options.encoding
+        chosen, targets = self.tables.selections(rows.events, layouts, layout), self.tables.routed(rows.events)
+        found: list[Unwritable] = []
+        refuse = partial(self._refuse_rows, rows.events, found)
+        text, order = protocol.encode_good(targets, order, chosen, layout, encoding, refuse, now_ms())
+        self._set_aside(found)
+        return text, order
 
-    def refuse_updates(self, kind: Kind, events: pa.RecordBatch, changed: Flags) -> Flags:
-        """Set aside the updates of keys that cannot be written; returns which rows of the events they are."""
-        left_out = np.zeros(events.num_rows, np.bool_)
+    def _refuse_rows(self, events: pa.RecordBatch, found: list[Unwritable], bad: BadRows, fingerprint: int) -> None:
+        if self.aside is None:
+            raise BadEvents(f"{bad}{_REMEDY}") from bad
+        found.append(Unwritable(events.take(pa.array(bad.rows)), self.layouts.layout(fingerprint), bad.reason))
+
+    def _set_aside(self, found: list[Unwritable]) -> None:
         if self.aside is not None:
-            found = bad_updates(events, changed, kind.layout, self.job.options.encoding, kind.selected)
-            for reason, bad in found.items():
-                left_out |= bad
-                self.aside.put(self._fresh(events.filter(pa.array(bad)), kind), kind.layout, reason)
+            self.aside.put([bad for bad in found if bad.events.num_rows])
+
+    def refuse_updates(self, events: pa.RecordBatch, layouts: RowLayouts, changed: Flags) -> Flags:
+        """Set aside the updates of keys that cannot be written; returns which rows of the events they are."""
+        at, layout = np.flatnonzero(changed), self.layouts.layout
+        updates, mine = events.take(pa.array(at)), layouts.take(at)
+        chosen = self.tables.selections(updates, mine, layout)
+        left_out, found = np.zeros(events.num_rows, np.bool_), []
+        for bad in bad_updates(updates, chosen, layout, self.job.options.encoding):
+            left_out[at[bad.rows]] = True
+            fresh = self._fresh(updates.take(pa.array(bad.rows)), mine.take(bad.rows))
+            found.append(Unwritable(fresh, layout(bad.layout), bad.reason))
+        self._set_aside(found)
         return left_out
 
-    def _fresh(self, updates: pa.RecordBatch, kind: Kind) -> pa.RecordBatch:
+    def _fresh(self, updates: pa.RecordBatch, layouts: RowLayouts) -> pa.RecordBatch:
         """The updates that no earlier run has dealt with: those whose deletes are not durable yet."""
         if self.job.floor is None:
             return updates
         deletes, _ = split_updates(updates, np.ones(updates.num_rows, np.bool_))
-        owner, ts, seq, _ = self._place(Rows(deletes.slice(0, updates.num_rows)), kind)
+        owner, ts, seq, _ = self._place(Rows(deletes.slice(0, updates.num_rows)), layouts)
         return updates.filter(pa.array(self.job.floor.passes(owner, ts, seq)))
 
-    def _above_floor(self, rows: Rows, kind: Kind) -> tuple[Rows, Ints, Ints, Ints | None]:
-        """The rows that are not durable yet, with the dispatcher, seq and span of each."""
-        owner, ts, seq, span = self._place(rows, kind)
+    def _above_floor(self, rows: Rows) -> tuple[Rows, RowLayouts, Ints, Ints, Ints | None]:
+        """The rows that are not durable yet, with the layout, dispatcher, seq and span of each."""
+        layouts = self._layouts_of(rows.events)
+        owner, ts, seq, span = self._place(rows, layouts)
         if self.job.floor is not None:
             keep = self.job.floor.passes(owner, ts, seq)
             if not keep.all():
                 self.stale += len(keep) - int(keep.sum())
                 self.stale_ts = max(self.stale_ts, int(ts[~keep].max()))
                 rows, owner, seq = rows.take(keep), owner[keep], seq[keep]
-                span = None if span is None else span[keep]
-        return rows, owner, seq, span
+                layouts, span = layouts.take(keep), None if span is None else span[keep]
+        return rows, layouts, owner, seq, span
 
-    def _place(self, rows: Rows, kind: Kind) -> tuple[Ints, Ints, Ints, Ints | None]:
+    def _layouts_of(self, events: pa.RecordBatch) -> RowLayouts:
+        """All of them are known: rows whose layout is not never come here."""
+        columns, _ = self.layouts.columns(distinct_layouts(events))
+        assert columns is not None
+        return columns.of_rows(events)
+
+    def _place(self, rows: Rows, layouts: RowLayouts) -> tuple[Ints, Ints, Ints, Ints | None]:
         """The dispatcher, commit-ts, seq and span of each row."""
         (table_id, ts, seq), spans = rows.place(), self.job.spans
-        span = spans_of(rows.events, kind.layout, spans) if spans > 1 else None
+        span = spans_of(rows.events, layouts, spans) if spans > 1 else None
         return table_id if span is None else table_id * spans + span, ts, seq, span
 
     def _refuse_too_much(self, more_bytes: int) -> None:

@@ -8,7 +8,7 @@ micro-batch again after a pause. Row values go into these objects and nowhere el
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,9 +32,18 @@ MOST_ROWS = 1_000
 _ERRORS = {CONFLICT: StoreConflict, REFUSED: StoreRefused}
 
 
+class Unwritable(NamedTuple):
+    """Rows of one layout that cannot be written, all for one reason."""
+
+    events: pa.RecordBatch
+    layout: Layout
+    reason: str
+
+
 class _BadRow(NamedTuple):
     file: int  # its place among the rows that are put together
     key: RowKey
+    text: Callable[[], bytes]
 
 
 @dataclass
@@ -45,31 +54,32 @@ class Aside:
     rows: int = 0
     _tables: dict[int, dict[str, Any]] = field(default_factory=dict)  # an item for each table
 
-    def put(self, events: pa.RecordBatch, layout: Layout, reason: str) -> None:
+    def put(self, found: Sequence[Unwritable]) -> None:
         """Make these rows durable, each in an object of its own."""
-        if not events.num_rows:
+        if not (rows := [row for bad in found for row in _keyed(bad)]):
             return
-        self._refuse_too_many(events, reason)
-        places = (numbers(events, name).tolist() for name in RowKey._fields)
-        plans = [_BadRow(file, RowKey(*key)) for file, key in enumerate(zip(*places, strict=True))]
-        size, stall_s = events.nbytes // events.num_rows, self.options.stall_s
+        self._refuse_too_many(len(rows), found[-1])
+        plans = [_BadRow(file, *row) for file, row in enumerate(rows)]
+        size, stall_s = sum(bad.events.nbytes for bad in found) // len(rows), self.options.stall_s
         lanes = [Lane([plan], [Receipt(plan.file)], Watch(stall_s), size) for plan in plans]
         store = self.options.open_store(self.options.sink_uri, self.options.access)
-        work = partial(_put, store=store, text_of=partial(_text, events, layout, reason))
+        work = partial(_put, store=store)
         _raise_failure(run_lanes(lanes, work, store.concurrency, LANES_PER_WORKER * self.options.worker_count))
-        self._note(events, reason)
+        for bad in found:
+            self._note(bad.events, bad.reason)
 
     def items(self) -> list[pa.RecordBatch]:
         rows = list(self._tables.values())
         return [pa.RecordBatch.from_pylist(rows, schema=ITEMS)] if rows else []
 
-    def _refuse_too_many(self, events: pa.RecordBatch, reason: str) -> None:
-        self.rows += events.num_rows
+    def _refuse_too_many(self, more: int, last: Unwritable) -> None:
+        self.rows += more
         if self.rows > MOST_ROWS:
-            name = ".".join(str(events.column(column)[0]) for column in ("schema_name", "table_name"))
+            name = ".".join(str(last.events.column(column)[0]) for column in ("schema_name", "table_name"))
             raise BadEvents(
                 f"more than {MOST_ROWS} rows of one task of a micro-batch cannot be written, the last ones of {name}: "
-                f"{reason}; so many are not set aside: correct the source, or leave the table out with filter.rules"
+                f"{last.reason}; so many are not set aside: correct the source, or leave the table out with "
+                "filter.rules"
             )
 
     def _note(self, events: pa.RecordBatch, reason: str) -> None:
@@ -82,15 +92,22 @@ class Aside:
             self._tables[table_id] = {"kind": SET_ASIDE, "table_id": table_id, "text": reason, **name, **more}
 
 
-def _text(events: pa.RecordBatch, layout: Layout, reason: str, plan: _BadRow) -> bytes:
-    return bad_row_text(events.slice(plan.file, 1).to_pylist()[0], layout, reason)
+def _keyed(bad: Unwritable) -> Iterator[tuple[RowKey, Callable[[], bytes]]]:
+    """The key of each row, and what makes its text."""
+    places = (numbers(bad.events, name).tolist() for name in RowKey._fields)
+    for at, key in enumerate(zip(*places, strict=True)):
+        yield RowKey(*key), partial(_text, bad, at)
 
 
-def _put(lane: Lane[_BadRow], store: Store, text_of: Callable[[_BadRow], bytes]) -> None:
+def _text(bad: Unwritable, at: int) -> bytes:
+    return bad_row_text(bad.events.slice(at, 1).to_pylist()[0], bad.layout, bad.reason)
+
+
+def _put(lane: Lane[_BadRow], store: Store) -> None:
     (plan,), (receipt,) = lane.plans, lane.receipts
     path = bad_row_path(plan.key)
     try:
-        text = text_of(plan)
+        text = plan.text()
         lane.watch.beat(len(text))
         if not store.create_bytes(path, text):
             lane.watch.beat(len(text))

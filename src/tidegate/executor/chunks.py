@@ -1,8 +1,8 @@
 """Cutting encoded rows into chunks: each becomes one item, a slice of a segment.
 
 Promises: a chunk has about `chunk_bytes` and ends where a transaction ends; only a transaction that is larger than a
-file is cut inside. A chunk has rows of one dispatcher and one table version, and none from both sides of a DDL that is
-not over. No Python code runs for each row.
+file is cut inside. A chunk has rows of one dispatcher, one table version and one layout, and none from both sides of a
+DDL that is not over. No Python code runs for each row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tidegate.executor.floor import Ints
 from tidegate.executor.jobs import IngestJob
-from tidegate.executor.rows import ITEMS, ROWS
+from tidegate.executor.rows import ROWS, with_all_columns
 from tidegate.executor.spool import Appended
 from tidegate.format.checksums import checksum
 from tidegate.format.rules.changes import numbers
@@ -29,10 +29,9 @@ def chunk_bytes(file_size_bytes: int) -> int:
 
 
 class Encoded(NamedTuple):
-    """Rows of one layout that were encoded and appended together."""
+    """Rows that were encoded and appended together."""
 
     events: pa.RecordBatch
-    layout: int
     owner: Ints  # the dispatcher of each row of `events`
     seq: Ints
     moved: NDArray[np.bool_] | None  # which rows are inserts of split updates; None for none
@@ -44,8 +43,8 @@ def items_of(encoded: Encoded, text: memoryview, at: Appended, job: IngestJob) -
     """One item for each chunk of these rows, whose text begins at `at`."""
     events, order, ends = encoded.events, encoded.order, encoded.ends
     table_id, version, ts = (numbers(events, name)[order] for name in ("table_id", "table_version", "commit_ts"))
-    owner, seq = encoded.owner[order], encoded.seq[order]
-    first = _chunk_starts(owner, _sides(version, ts, job.cuts), ts, seq, ends, job)
+    owner, seq, layout = encoded.owner[order], encoded.seq[order], numbers(events, "layout")[order]
+    first = _chunk_starts(owner, _sides(version, layout, ts, job.cuts), ts, seq, ends, job)
     last = np.append(first[1:], len(order)) - 1
     rows_at = pa.array(order[first])
     logical = pc.coalesce(events.column("logical_table_id"), events.column("table_id"))
@@ -59,7 +58,7 @@ def items_of(encoded: Encoded, text: memoryview, at: Appended, job: IngestJob) -
         "schema_name": events.column("schema_name").take(rows_at),
         "table_name": events.column("table_name").take(rows_at),
         "version": pa.array(version[first]),
-        "layout": pa.repeat(pa.scalar(encoded.layout, pa.int64()), count),
+        "layout": pa.array(layout[first]),
         "first_ts": pa.array(ts[first]),
         "first_seq": pa.array(seq[first]),
         "last_ts": pa.array(ts[last]),
@@ -72,8 +71,7 @@ def items_of(encoded: Encoded, text: memoryview, at: Appended, job: IngestJob) -
         "checksum": _checksums(text, ends[np.append(first, len(order))]),
         "moved": pa.array(_moved_bits(encoded, ts, first, last), pa.int32()),
     }
-    nothing = {field.name: pa.nulls(count, field.type) for field in ITEMS if field.name not in columns}
-    return pa.RecordBatch.from_pydict(columns | nothing, schema=ITEMS)
+    return with_all_columns(columns, count)
 
 
 def _checksums(text: memoryview, bounds: Ints) -> pa.Array:
@@ -92,12 +90,15 @@ def _moved_bits(encoded: Encoded, ts: Ints, first: Ints, last: Ints) -> Ints:
     return bits
 
 
-def _sides(version: Ints, ts: Ints, cuts: tuple[int, ...]) -> Ints:
-    """Numbers that differ where the version does, or where a DDL that is not over lies between: both begin a chunk."""
-    if not cuts:
-        return version
-    ranks = np.unique(version, return_inverse=True)[1]
-    return np.asarray(ranks * (len(cuts) + 1) + np.searchsorted(cuts, ts, side="right"))
+def _sides(version: Ints, layout: Ints, ts: Ints, cuts: tuple[int, ...]) -> Ints:
+    """Numbers that differ where version or layout do, or where a DDL that is not over lies between.
+
+    All of these begin a chunk.
+    """
+    changes = (version[1:] != version[:-1]) | (layout[1:] != layout[:-1])
+    if cuts:
+        changes |= np.diff(np.searchsorted(cuts, ts, side="right")) != 0
+    return np.append(0, np.cumsum(changes))
 
 
 def _chunk_starts(owner: Ints, side: Ints, ts: Ints, seq: Ints, ends: Ints, job: IngestJob) -> Ints:

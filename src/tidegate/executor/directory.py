@@ -26,7 +26,7 @@ LEAST_RAM_BYTES = 4 << 20  # free; with less a spool in memory would have room f
 _RAM_ROOT, _RAM_NAME = Path("/dev/shm"), "tidegate-"
 DEMAND, QUERY = "demand.json", "query"
 _OR_DISK = "or use spool.type=disk"
-_OWN = ("*.seg", f"{DEMAND}*", QUERY)  # what `wipe` deletes
+_OWN = ("*.seg", "layouts-*.arrow", f"{DEMAND}*", QUERY)  # what `wipe` deletes
 
 
 @dataclass

@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +19,15 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BadEvents, TidegateError
 from tidegate.events import EVENTS, KINDS, LAST_TS, LAYOUT, ROW_KINDS, TABLE_IDS
-from tidegate.executor.append import Appender, Kind
+from tidegate.executor.append import Appender
 from tidegate.executor.aside import Aside
 from tidegate.executor.jobs import IngestJob
-from tidegate.executor.rows import ERROR, FILTERED, ITEMS, STALE, UNKNOWN_LAYOUT
-from tidegate.format.rules.changes import Splitter, TableRules, numbers
-from tidegate.format.tables import Layout
+from tidegate.executor.layouts import TaskLayouts
+from tidegate.executor.rows import ERROR, FILTERED, ITEMS, STALE, UNKNOWN_LAYOUT, with_all_columns
+from tidegate.format.layout_columns import distinct_layouts
+from tidegate.format.layout_texts import defined
+from tidegate.format.pieces import Numbers
+from tidegate.format.rules.changes import Splitter, TableRules
 from tidegate.sources import open_source
 
 ALWAYS_NEEDED = ("kind", "commit_ts", "seq")
@@ -39,22 +41,17 @@ _NUMBERS = (
 
 @dataclass
 class _Task:
-    job: IngestJob
     appender: Appender
     tables: TableRules
     splitter: Splitter
-    layouts: dict[int, Layout] = field(default_factory=dict)
+    layouts: TaskLayouts
     filtered: int = 0
     filtered_ts: int = 0  # the greatest commit-ts of a part with rows that were filtered
+    unknown: set[int] = field(default_factory=set)  # layouts that no row of this task or of an earlier batch defines
 
     @property
     def items(self) -> list[pa.RecordBatch]:
         return self.appender.items
-
-    def layout(self, fingerprint: int) -> Layout | None:
-        if fingerprint not in self.layouts and fingerprint in self.job.layouts:
-            self.layouts[fingerprint] = Layout.from_json(self.job.layouts[fingerprint])
-        return self.layouts.get(fingerprint)
 
 
 def ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> Iterator[pa.RecordBatch]:
@@ -69,14 +66,17 @@ def ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> Iter
 def _ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> list[pa.RecordBatch]:
     tables = TableRules(job.options.rules)
     with closing(job.room.writer(name)) as writer:
+        layouts = TaskLayouts(job.layouts)
         aside = Aside(job.options.aside) if job.options.aside is not None else None
-        appender = Appender(job, writer, tables, aside)
+        appender = Appender(job, writer, tables, layouts, aside)
         refused = appender.refuse_updates if aside is not None else None
-        task = _Task(job, appender, tables, Splitter(job.options.split_updates, refused))
+        task = _Task(appender, tables, Splitter(job.options.split_updates, refused), layouts)
         for events in batches:
             _take(task, events)
-        for kind, rows in task.splitter.rest():
-            appender.append(rows, cast(Kind, kind))
+        if (rest := task.splitter.rest()) is not None and not task.unknown:
+            appender.append(rest)
+    if task.unknown:
+        task.items.append(_layout_items(UNKNOWN_LAYOUT, np.array(sorted(task.unknown), np.int64)))
     for word, count, ts in ((STALE, appender.stale, appender.stale_ts), (FILTERED, task.filtered, task.filtered_ts)):
         if count:
             task.items.append(_control(word, ts=ts, rows=count))
@@ -111,18 +111,22 @@ def _take(task: _Task, events: pa.RecordBatch) -> None:
 
 
 def _take_control(task: _Task, events: pa.RecordBatch) -> None:
-    for event in events.select(["kind", "commit_ts", "seq", "table_id", "layout", "ddl"]).to_pylist():
-        if event["kind"] == LAYOUT:
-            layout = Layout.from_json(event["ddl"] or "")
-            if layout.fingerprint != event["layout"]:
-                raise BadEvents(
-                    f"the layout row at commit-ts {event['commit_ts']} says fingerprint {event['layout']} but its "
-                    f"columns have {layout.fingerprint}; compute it with Layout.fingerprint"
-                )
-            task.layouts[event["layout"]] = layout
-        task.items.append(
-            _control(event["kind"], event["ddl"], event["commit_ts"], event["seq"], event["table_id"], event["layout"])
-        )
+    is_layout = pc.equal(events.column("kind"), LAYOUT)
+    layouts = events.filter(is_layout)
+    if layouts.num_rows:
+        new = task.layouts.define(defined(layouts))
+        task.items.append(_layout_items(LAYOUT, new.fingerprint, new.text))
+        events = events.filter(pc.invert(is_layout))
+    for event in events.select(["kind", "commit_ts", "seq", "table_id", "ddl"]).to_pylist():
+        task.items.append(_control(event["kind"], event["ddl"], event["commit_ts"], event["seq"], event["table_id"]))
+
+
+def _layout_items(kind: str, fingerprints: Numbers, texts: pa.Array | None = None) -> pa.RecordBatch:
+    """Items that say something about layouts."""
+    count = len(fingerprints)
+    columns: dict[str, pa.Array] = {"kind": pa.repeat(kind, count), "layout": pa.array(fingerprints)}
+    columns |= {"text": texts} if texts is not None else {}
+    return with_all_columns(columns, count)
 
 
 def _control(
@@ -131,11 +135,10 @@ def _control(
     ts: int = 0,
     seq: int = 0,
     table_id: int | None = None,
-    layout: int | None = None,
     rows: int = 0,
 ) -> pa.RecordBatch:
     """An item without bytes."""
-    row = {"kind": kind, "text": text, "first_ts": ts, "first_seq": seq, "table_id": table_id, "layout": layout}
+    row = {"kind": kind, "text": text, "first_ts": ts, "first_seq": seq, "table_id": table_id}
     return pa.RecordBatch.from_pylist([row | {"rows": rows}], schema=ITEMS)
 
 
@@ -174,16 +177,11 @@ def _take_rows(task: _Task, events: pa.RecordBatch) -> None:
     if kept.num_rows < events.num_rows:
         task.filtered += events.num_rows - kept.num_rows
         task.filtered_ts = max(task.filtered_ts, pc.max(events.column("commit_ts")).as_py())
-    layouts = np.unique(numbers(kept, "layout"))
-    for fingerprint in layouts.tolist():
-        layout = task.layout(fingerprint)
-        if layout is None:
-            task.items.append(_control(UNKNOWN_LAYOUT, layout=fingerprint))
-            continue
-        same = kept if len(layouts) == 1 else kept.filter(pc.equal(kept.column("layout"), fingerprint))
-        for selected, rows in task.tables.selections(same, layout):
-            kind = Kind(fingerprint, layout, selected)
-            task.appender.append(task.splitter.take(kind, layout, rows), kind)
+    columns, unknown = task.layouts.columns(distinct_layouts(kept))
+    task.unknown.update(unknown.tolist())
+    if columns is None or task.unknown:  # the batch runs again, so nothing of it is encoded now
+        return
+    task.appender.append(task.splitter.take(kept, columns.of_rows(kept)))
 
 
 def check_schema(names: list[str], types: list[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidegate.executor.floor import Floor
+from tidegate.executor.layouts import LayoutReader
 from tidegate.executor.spool import Room, SegmentReader
 from tidegate.format.encode.protocol import Encoding
 from tidegate.format.layout import PathOptions
@@ -30,7 +31,7 @@ class IngestOptions:
 @dataclass(frozen=True)
 class IngestJob:
     options: IngestOptions
-    layouts: dict[int, str]  # the JSON of those that are known, by fingerprint
+    layouts: LayoutReader  # where tasks find those that are known
     room: Room
     allowance_bytes: int  # what one task may append
     floor: Floor | None = None
@@ -55,7 +56,7 @@ class LandOptions:
 class LandJob:
     options: LandOptions
     segments: dict[int, str]  # names by the numbers that plans use
-    layouts: dict[int, str]
+    layouts: dict[int, str]  # those of plans that need one, by fingerprint
     reader: SegmentReader
     foreign: bool = False  # files of another writer exist on this sink: check a directory before its first use
     lane_share: float = 1.0  # of the lanes that may run at once; less on a store that has too much to do

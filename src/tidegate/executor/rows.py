@@ -53,6 +53,13 @@ ITEMS = pa.schema(
     ]
 )
 
+
+def with_all_columns(columns: dict[str, pa.Array], count: int) -> pa.RecordBatch:
+    """So many items with these columns, and NULL in all others."""
+    nothing = {field.name: pa.nulls(count, field.type) for field in ITEMS if field.name not in columns}
+    return pa.RecordBatch.from_pydict(columns | nothing, schema=ITEMS)
+
+
 PLANS = pa.schema(
     [
         ("file", pa.int64()),

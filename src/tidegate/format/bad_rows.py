@@ -22,8 +22,9 @@ from tidegate.format.bad_values import BadRows
 from tidegate.format.encode import protocol
 from tidegate.format.encode.protocol import Encoding
 from tidegate.format.layout import RESERVED_PREFIX
+from tidegate.format.layout_columns import LayoutOf, RowLayouts
 from tidegate.format.pieces import Flags, Numbers
-from tidegate.format.rules.changes import Selected, split_updates
+from tidegate.format.rules.changes import split_updates
 from tidegate.format.tables import Layout
 
 FOLDER = f"{RESERVED_PREFIX}/bad-rows"
@@ -84,43 +85,45 @@ def _value(value: bytes) -> Any:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def bad_updates(
-    events: pa.RecordBatch, changed: Flags, layout: Layout, options: Encoding, selected: Selected
-) -> dict[str, Flags]:
-    """By reason, which of the updates that change a key cannot be written as a delete and an insert."""
-    at = np.flatnonzero(changed)
-    halves, _ = split_updates(events.take(pa.array(at)), np.ones(len(at), np.bool_))
-    found: dict[str, Flags] = {}
-    known = np.zeros(events.num_rows, np.bool_)
-    for reason, rows in _bad_rows(halves, layout, options, selected):
-        bad = np.isin(np.arange(events.num_rows), at[rows % len(at)]) & ~known
-        found[reason] = found.get(reason, False) | bad  # both halves may have the same fault
-        known |= bad
-    return found
+class Refused(NamedTuple):
+    """Rows of one layout that cannot be written, all for one reason."""
+
+    layout: int
+    reason: str
+    rows: Numbers
+
+
+def bad_updates(updates: pa.RecordBatch, layouts: RowLayouts, layout: LayoutOf, options: Encoding) -> Iterator[Refused]:
+    """Those of these updates, which all change a key, that cannot be written as a delete and an insert; each once."""
+    count = updates.num_rows
+    halves, _ = split_updates(updates, np.ones(count, np.bool_))
+    known = np.zeros(count, np.bool_)
+    for found in bad_rows(halves, layouts.take(np.tile(np.arange(count), 2)), layout, options):
+        rows = np.unique(found.rows % count)
+        rows = rows[~known[rows]]
+        known[rows] = True
+        if len(rows):
+            yield found._replace(rows=rows)
 
 
 def unwritable(
-    events: pa.RecordBatch, layout: Layout, options: Encoding, selected: Selected, changed: Flags | None
+    events: pa.RecordBatch, layouts: RowLayouts, layout: LayoutOf, options: Encoding, changed: Flags | None
 ) -> Flags:
     """Which rows cannot be written; `changed` marks updates that are split, None for none."""
     bad = np.zeros(events.num_rows, np.bool_)
-    if changed is not None:
-        bad = np.logical_or.reduce([bad, *bad_updates(events, changed, layout, options, selected).values()])
-    whole = np.flatnonzero(~bad if changed is None else ~bad & ~changed)
-    for _, rows in _bad_rows(events.take(pa.array(whole)), layout, options, selected):
-        bad[whole[rows]] = True
+    is_split = np.zeros_like(bad) if changed is None else changed
+    for at, find in ((np.flatnonzero(is_split), bad_updates), (np.flatnonzero(~is_split), bad_rows)):
+        for refused in find(events.take(pa.array(at)), layouts.take(at), layout, options):
+            bad[at[refused.rows]] = True
     return bad
 
 
-def _bad_rows(
-    rows: pa.RecordBatch, layout: Layout, options: Encoding, selected: Selected
-) -> Iterator[tuple[str, Numbers]]:
-    """The rows that cannot be written, by reason. Each reason costs an encoding of the rows that are left."""
-    order = np.arange(rows.num_rows)
-    while len(order):
-        try:
-            protocol.encode(rows, order, layout, options, selected)
-            return
-        except BadRows as bad:
-            yield bad.reason, np.asarray(bad.rows, np.int64)
-            order = order[~np.isin(order, bad.rows)]
+def bad_rows(rows: pa.RecordBatch, layouts: RowLayouts, layout: LayoutOf, options: Encoding) -> Iterator[Refused]:
+    """The rows that cannot be written, by layout and reason."""
+    found: list[Refused] = []
+
+    def note(bad: BadRows, fingerprint: int) -> None:
+        found.append(Refused(fingerprint, bad.reason, np.asarray(bad.rows, np.int64)))
+
+    protocol.encode_good(rows, np.arange(rows.num_rows), layouts, layout, options, note)
+    yield from found

@@ -73,7 +73,7 @@ def refused(rows: pa.RecordBatch, row: Numbers, column: str, wrong: BadValue) ->
     return BadRows(f"{at(rows, numbers[0])}, {reason}", reason, np.unique(numbers).tolist())
 
 
-def value_starts(rows: pa.RecordBatch, side: str, row: Numbers, wanted: int, pool: Pool) -> Numbers:
+def value_starts(rows: pa.RecordBatch, side: str, row: Numbers, wanted: Numbers | int, pool: Pool) -> Numbers:
     """The piece number of the first of the `wanted` values of each of these rows; `side` is `after` or `before`."""
     lists = rows.column(side)
     offsets = lists.offsets.to_numpy().astype(np.int64)  # the offsets of a slice count from the start of its parent
@@ -83,7 +83,7 @@ def value_starts(rows: pa.RecordBatch, side: str, row: Numbers, wanted: int, poo
     return first
 
 
-def _check_counts(rows: pa.RecordBatch, side: str, row: Numbers, found: Numbers, wanted: int) -> None:
+def _check_counts(rows: pa.RecordBatch, side: str, row: Numbers, found: Numbers, wanted: Numbers | int) -> None:
     lists = rows.column(side)
     absent = lists.is_null().to_numpy(zero_copy_only=False)[row] if lists.null_count else np.False_
     bad = (found != wanted) | absent
@@ -101,12 +101,18 @@ def _check_counts(rows: pa.RecordBatch, side: str, row: Numbers, found: Numbers,
 
 
 def gather(pieces: Pieces, first: Numbers, pool: Pool) -> pa.Array:
+    """The lines with these pieces, a row of the matrix for each; entry i has the lines `first[i]` to `first[i + 1]`."""
+    return gather_flat(pieces.reshape(-1), first * pieces.shape[1], pool)
+
+
+def gather_flat(pieces: Pieces, first: Numbers, pool: Pool) -> pa.Array:
+    """Texts with these pieces, one after the other; entry i has the pieces `first[i]` to `first[i + 1]`."""
     try:
-        text = pc.take(pool.array(), pa.array(pieces.reshape(-1)))
+        text = pc.take(pool.array(), pa.array(pieces))
     except pa.ArrowInvalid as exc:
         raise BadEvents(f"the lines of one batch exceed 2 GiB; hand over smaller batches: {exc}") from exc
     _, offsets, data = text.buffers()
-    starts = np.frombuffer(offsets, np.int32)[first * pieces.shape[1]]
+    starts = np.frombuffer(offsets, np.int32)[first]
     return pa.Array.from_buffers(pa.binary(), len(first) - 1, [None, pa.py_buffer(starts), data])
 
 

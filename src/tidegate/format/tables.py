@@ -10,15 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import MISSING, dataclass, fields
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
 from tidegate.errors import BadEvents
 from tidegate.format.go_json import go_json, go_string
 
+Selected = tuple[int, ...] | None  # positions among the stored columns of those that are written; None for all
+
+T = TypeVar("T")
+
 SCHEMA_FILE_FORMAT = 1
+_COLUMNS_INDENT = "\n    "
 # What a land task does about a version's schema file before its first data file:
 #   SETTLED  nothing: the schema file is known to exist
 #   CHECK    list the schema files; write this one unless one with the same columns exists, maybe of another version
@@ -140,13 +145,12 @@ class Layout:
         return tuple(i for i, column in enumerate(self.stored) if column.pk or column.name in unique)
 
     @cached_property
-    def handle_key(self) -> tuple[str, ...]:
+    def handle_key(self) -> Sequence[str]:
         """The columns that identify a row: the primary key, else the not-null unique key with the fewest columns."""
         if primary := tuple(column.name for column in self.columns if column.pk):
             return primary
         nullable = {column.name for column in self.columns if column.nullable}
-        usable = [key for key in self.unique_keys if not nullable & set(key)]
-        return min(usable, key=len, default=())  # among equally short keys the first, which has the lowest index id
+        return shortest_key(self.unique_keys, nullable)
 
     @cached_property
     def fingerprint(self) -> int:
@@ -172,8 +176,8 @@ class Layout:
     def _kept(self, name: str, output_column_id: bool, order: Callable[[Sequence[Column]], Sequence[Column]]) -> str:
         key = (name, output_column_id)
         if key not in self._texts:
-            objects = [_column_object(column, output_column_id) for column in order(self.columns)]
-            self._texts[key] = go_json(objects, "\n    ")
+            texts = [_column_text(column, output_column_id) for column in order(self.columns)]
+            self._texts[key] = "[" + ",".join(texts) + _COLUMNS_INDENT + "]" if texts else "[]"
         return self._texts[key]
 
     @cached_property
@@ -188,6 +192,14 @@ class Layout:
             return Layout(tuple(_column(entry) for entry in shape["columns"]), keys)
         except (ValueError, TypeError, KeyError, AttributeError) as exc:
             raise BadEvents(f'a layout must be JSON like {{"columns":[{{"name":"id","type":"int"}}]}}: {exc}') from exc
+
+
+def shortest_key(keys: Iterable[Sequence[T]], nullable: Set[T]) -> Sequence[T]:
+    """The key with the fewest columns of which none is nullable; () without one.
+
+    Among equally short keys it is the first, which has the lowest index id.
+    """
+    return min((key for key in keys if not nullable & set(key)), key=len, default=())
 
 
 def schema_file_text(
@@ -236,6 +248,21 @@ def _by_name(columns: Sequence[Column]) -> list[Column]:
     return sorted(columns, key=lambda column: column.name.encode("utf-8", "surrogateescape"))
 
 
+def _column_text(column: Column, output_column_id: bool) -> str:
+    """One column as a schema file lists it. Where each table has a layout of its own, columns are still often equal."""
+    if column.default is None or isinstance(column.default, str):
+        return _kept_text(column, output_column_id)
+    return _fresh_text(column, output_column_id)  # Python thinks 1, 1.0 and True equal, and a list has no hash
+
+
+def _fresh_text(column: Column, output_column_id: bool) -> str:
+    deeper = _COLUMNS_INDENT + "    "
+    return deeper + go_json(_column_object(column, output_column_id), deeper)
+
+
+_kept_text = lru_cache(maxsize=1 << 14)(_fresh_text)
+
+
 def _column_object(column: Column, output_column_id: bool) -> dict[str, object]:
     shown: dict[str, object] = {
         "ColumnId": str(column.id) if output_column_id and column.id is not None else None,
@@ -266,6 +293,7 @@ def _scale(column: Column) -> str | None:
 _FIELDS = {field.name: None if field.default is MISSING else field.default for field in fields(Column)}
 _FIELD_TYPES: dict[str, tuple[type, ...]] = {"name": (str,), "type": (str,), "elems": (list,)}
 _FIELD_TYPES |= dict.fromkeys(("flen", "decimals", "id"), (int, type(None)))
+_OF_ANY_TYPE = frozenset(("elems", "default"))
 
 
 def _set_fields(column: Column) -> dict[str, object]:
@@ -281,6 +309,18 @@ def _names(key: Any) -> tuple[str, ...]:
 
 def _column(entry: Any) -> Column:
     values = dict(entry)
+    if values.keys() & _OF_ANY_TYPE:
+        return _fresh_column(values)
+    return _kept_column(tuple(values.items()), tuple(map(type, values.values())))
+
+
+@lru_cache(maxsize=1 << 14)
+def _kept_column(items: tuple[tuple[str, Any], ...], types: tuple[type, ...]) -> Column:
+    """Where each table has a layout of its own, columns are still often equal. Types count: Python thinks 1 is True."""
+    return _fresh_column(dict(items))
+
+
+def _fresh_column(values: dict[str, Any]) -> Column:
     if unknown := values.keys() - _FIELDS.keys():
         raise ValueError(f"unknown column field {min(unknown)!r}; known: {', '.join(_FIELDS)}")
     for name, value in values.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,13 @@ import pyarrow.parquet as pq
 
 from tidegate.errors import BadEvents, BadSetting
 from tidegate.events import EVENTS, LAYOUT, RESOLVED, ROW_KINDS
+from tidegate.format.layout_columns import LayoutColumns, distinct_layouts
+from tidegate.format.layout_texts import NO_KEYS, LayoutTexts
+from tidegate.format.pieces import Numbers
 from tidegate.format.rules.changes import key_changes
-from tidegate.format.tables import Layout
 from tidegate.sources.row_groups import Ints, Places, Tables, tables_in
 
+Named = list[Any]  # the file and the number of a row group, as in a split
 _LINE_BYTES = 30  # operation, names and separators of one encoded line
 _IMAGES = ("after", "before")
 # Columns with mostly distinct values: a dictionary would only cost time. Compression, too: `snappy` made reading three
@@ -42,11 +45,23 @@ class Group:
     size_bytes: int
 
 
+class LayoutPlaces(NamedTuple):
+    """For each layout, by fingerprint, the row group that defines it first."""
+
+    fingerprint: Numbers
+    group: Numbers
+
+    def of(self, wanted: Numbers) -> list[int]:
+        """The row groups that define the wanted layouts."""
+        found: list[int] = np.unique(self.group[np.isin(self.fingerprint, wanted)]).tolist()
+        return found
+
+
 class EventFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._footers: dict[str, pq.FileMetaData] = {}
-        self._layouts: dict[tuple[str, int], dict[int, str]] = {}
+        self._layouts: dict[tuple[str, int], Numbers] = {}  # which ones a row group defines
         self._marks: dict[int, int] = {}
 
     @cached_property
@@ -83,37 +98,45 @@ class EventFiles:
         table = self._columns(file, number, EVENTS.names).cast(EVENTS)
         return table, _encoded_bytes(self._footer(file).row_group(number))
 
-    def layouts(self, named: Iterable[tuple[str, int]]) -> dict[int, str]:
+    def layouts(self, named: Iterable[Named]) -> LayoutTexts:
         """The layouts that these row groups define."""
-        found: dict[int, str] = {}
+        parts = []
         for file, number in named:
-            found.update(self._layouts_in(file, number))
+            rows = self._columns(file, number, ["kind", "layout", "ddl"])
+            rows = rows.filter(pc.equal(rows["kind"], LAYOUT))
+            parts.append(LayoutTexts.of(rows["layout"].to_numpy(), rows["ddl"].combine_chunks()))
+        return LayoutTexts.all_of(parts)
+
+    def used(self, named: Iterable[Named]) -> Numbers:
+        """The layouts that the rows of these row groups use."""
+        return np.unique(np.concatenate([NO_KEYS, *(self._used_in(file, number) for file, number in named)]))
+
+    def _used_in(self, file: str, number: int) -> Numbers:
+        rows = self._columns(file, number, ["kind", "layout"])
+        layouts = rows.filter(pc.is_in(rows["kind"], value_set=pa.array(ROW_KINDS)))["layout"]
+        found: Numbers = pc.unique(layouts).drop_null().to_numpy()
         return found
 
-    def _layouts_in(self, file: str, number: int) -> dict[int, str]:
-        """Does not read the columns with values."""
+    def _defined(self, file: str, number: int) -> Numbers:
+        """The layouts that a row group defines. Does not read the columns with values."""
         if (file, number) not in self._layouts:
-            chosen = pc.equal(self._columns(file, number, ["kind"]).column("kind"), LAYOUT)
-            rows = None
-            if pc.any(chosen).as_py():
-                rows = self._columns(file, number, ["layout", "ddl"]).filter(chosen)
-            self._layouts[file, number] = (
-                dict(zip(rows["layout"].to_pylist(), rows["ddl"].to_pylist(), strict=True)) if rows else {}
-            )
+            chosen = pc.equal(self._columns(file, number, ["kind"])["kind"], LAYOUT)
+            rows = self._columns(file, number, ["layout"]).filter(chosen) if pc.any(chosen).as_py() else None
+            self._layouts[file, number] = NO_KEYS if rows is None else rows["layout"].to_numpy()
         return self._layouts[file, number]
 
     # -- one row group by its place in the order ---------------------------------------------------------------------
 
-    def layout_groups(self, last: int) -> list[list[Any]]:
-        """The row groups before `last` that contain a layout for the first time."""
-        known: set[int] = set()
-        found: list[list[Any]] = []
-        for group in self.groups[:last]:
-            layouts = self._layouts_in(group.file, group.number)
-            if layouts.keys() - known:
-                found.append([group.file, group.number])
-                known |= layouts.keys()
-        return found
+    def named(self, groups: Iterable[int]) -> list[Named]:
+        """Row groups as a split names them."""
+        return [[self.groups[at].file, self.groups[at].number] for at in groups]
+
+    def layout_places(self, last: int) -> LayoutPlaces:
+        """Where the layouts of the row groups before `last` are defined for the first time."""
+        found = [self._defined(group.file, group.number) for group in self.groups[:last]]
+        fingerprints, first = np.unique(np.concatenate([NO_KEYS, *found]), return_index=True)
+        counts = np.array([len(each) for each in found], np.int64)
+        return LayoutPlaces(fingerprints, np.repeat(np.arange(last), counts)[first])
 
     def mark(self, at: int) -> int:
         """The greatest resolved mark in a row group, 0 if it has none."""
@@ -134,12 +157,15 @@ class EventFiles:
     def key_updates(self, at: int) -> Places:
         """The same of the updates that change a key. Reads the whole row group."""
         rows = self._changes(at, [*EVENTS.names]).cast(EVENTS).combine_chunks()
+        used = self.used(self.named([at]))
+        known = self.layouts(self.named(self.layout_places(at + 1).of(used)))
         found = []
-        for fingerprint, text in self.layouts((file, number) for file, number in self.layout_groups(at + 1)).items():
-            for batch in rows.filter(pc.equal(rows["layout"], fingerprint)).to_batches():
-                changed = key_changes(batch, Layout.from_json(text))
-                if changed is not None:
-                    found.append(batch.filter(pa.array(changed)))
+        for batch in rows.to_batches():
+            texts = known.find(distinct_layouts(batch))
+            batch = batch.filter(pc.is_in(batch.column("layout"), pa.array(texts.fingerprint)))
+            changed = key_changes(batch, LayoutColumns.parse(texts.fingerprint, texts.text).of_rows(batch))
+            if changed is not None:
+                found.append(batch.filter(pa.array(changed)))
         updates = pa.Table.from_batches(found, EVENTS)
         return updates["table_id"].to_numpy(), updates["commit_ts"].to_numpy()
 

@@ -3,9 +3,9 @@
 Files are read in name order, and their row groups in order. The offset `{"at": 7}` is the number of row groups that
 were read; tables that were held back are named in it (`held_groups`). Micro-batches and splits end where no transaction
 goes on (`row_groups`), so row groups may end anywhere. A split is a sequence of row groups, of which some tables may be
-left out, or only some are read. It begins with all layouts of the files up to its end, so a start in the middle has
-them too. The end counts as resolved: the last split has a resolved row with the greatest commit-ts of all files. While
-tables are behind, a resolved mark is at most one less than their next commit-ts.
+left out, or only some are read. It begins with the layouts that its rows use, so a start in the middle has them too.
+The end counts as resolved: the last split has a resolved row with the greatest commit-ts of all files. While tables are
+behind, a resolved mark is at most one less than their next commit-ts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import BadSetting
 from tidegate.events import RESOLVED, ROW_KINDS
-from tidegate.sources.event_files import EventFiles, write_events
+from tidegate.sources.event_files import EventFiles, LayoutPlaces, write_events
 from tidegate.sources.held_groups import Cursor, HeldGroups, parts_between
 from tidegate.sources.row_groups import Ints, RowGroups
 from tidegate.sources.source import BATCH_BYTES, Offset, Split, layout_rows, resolved_row
@@ -63,23 +62,23 @@ class ParquetSource:
         before, after = self._cursor(start), self._cursor(end)
         if before == after:
             return []
-        layouts = self._files.layout_groups(after.at)
+        places = self._files.layout_places(after.at)
         splits: list[Split] = [
-            {"groups": self._named(part.first, part.last), "layouts": layouts, "only": part.tables}
-            for part in parts_between(before, after)
+            {**self._named(part.first, part.last, places), "only": part.tables} for part in parts_between(before, after)
         ]
         lags = bool(before.behind or after.behind)
         without = {"without": sorted(after.behind)} if lags else {}
         for low, high in pairwise(self._bounds(before.at, after.at, max(1, parallelism))):
-            splits.append({"groups": self._named(low, high), "layouts": layouts, **without})
+            splits.append({**self._named(low, high, places), **without})
         if lags or after.at == len(self._ends):
             splits[-1]["resolved"] = self._resolved(after)
         return splits
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        layouts = self._files.layouts((file, number) for file, number in split["layouts"])
-        if layouts:
-            yield layout_rows(layouts, 0)
+        if split["layouts"]:
+            used = self._files.used(split["groups"])
+            found = self._files.layouts(split["layouts"]).find(used)
+            yield layout_rows(dict(zip(found.fingerprint.tolist(), found.text.to_pylist(), strict=True)), 0)
         for file, number in split["groups"]:
             table, size_bytes = self._files.rows(file, number)
             rows = max(1, table.num_rows * BATCH_BYTES // max(size_bytes, BATCH_BYTES))
@@ -105,8 +104,10 @@ class ParquetSource:
     def _cursor(self, offset: Offset) -> Cursor:
         return Cursor.of(offset, len(self._ends))
 
-    def _named(self, first: int, last: int) -> list[list[Any]]:
-        return [[group.file, group.number] for group in self._files.groups[first:last]]
+    def _named(self, first: int, last: int, places: LayoutPlaces) -> Split:
+        """A split of these row groups, and the row groups that define the layouts of their rows."""
+        groups = self._files.named(range(first, last))
+        return {"groups": groups, "layouts": self._files.named(places.of(self._files.used(groups)))}
 
     def _bounds(self, first: int, last: int, pieces: int) -> list[int]:
         """Divides the row groups into sequences of about equal bytes."""

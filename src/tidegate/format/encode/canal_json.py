@@ -48,7 +48,7 @@ from tidegate.format.pieces import (
 )
 from tidegate.format.tables import Column, Layout
 
-_LOGICAL_BITS = 18  # of a commit-ts; the rest is `es`
+LOGICAL_BITS = 18  # of a commit-ts; the rest is `es`
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def encode(
     if not len(order):
         return pa.array([], pa.binary())
     row = np.asarray(order, np.int64)
-    kind = _kinds(rows)[row]
-    job = _Job(rows, row, layout, options, selected, now_ms, _names(rows, row), _stamps(rows, row), Pool())
+    kind = kinds_of(rows)[row]
+    job = _Job(rows, row, layout, options, selected, now_ms, names_of(rows, row), stamps_of(rows, row), Pool())
     job.pool.add(pa.array([b""], pa.binary()))  # EMPTY
     after = _side(job, "after", kind != ROW_KINDS.index(DELETE))
     before = _side(job, "before", kind != ROW_KINDS.index(INSERT))
@@ -105,7 +105,7 @@ class _Job(NamedTuple):
     options: CanalOptions
     selected: tuple[int, ...] | None
     now_ms: int
-    names: _Names
+    names: Names
     stamps: Numbers
     pool: Pool
 
@@ -124,7 +124,7 @@ class _Side(NamedTuple):
     columns: list[_Values]
 
 
-def _kinds(rows: pa.RecordBatch) -> Numbers:
+def kinds_of(rows: pa.RecordBatch) -> Numbers:
     kind, kinds = codes(rows, "kind")
     if unknown := set(kinds.to_pylist()) - set(ROW_KINDS):
         raise BadEvents(f"an event of kind {min(unknown)!r} is not a row change and has no line in a data file")
@@ -204,7 +204,7 @@ def _line(job: _Job, kind: str, lines: Flags, new: list[_Values], old: list[_Val
     data = [(old if kind == DELETE else new)[i] for i in places]
     line = JsonLine()
     line.put(_heads(job, kind) + job.names.number[lines])
-    line.put(_decimals(job.stamps[lines] >> _LOGICAL_BITS, job.pool))
+    line.put(decimals(job.stamps[lines] >> LOGICAL_BITS, job.pool))
     line.say(b',"ts":%d,"sql":"","sqlType":{' % job.now_ms)
     _say_sql_types(line, keys, columns, data, job.row[lines], job.rows)
     line.say(b'},"mysqlType":{' + _mysql_types(keys, columns, job.options) + b'},"old":')
@@ -242,14 +242,14 @@ def _strings(texts: Iterable[str]) -> list[bytes]:
     return [b'"%b"' % text for text in escaped_text(values).to_pylist()]
 
 
-class _Names(NamedTuple):
+class Names(NamedTuple):
     """How lines begin, `{"id":0,"database":"shop","table":"t"`: the distinct beginnings, and each line's number."""
 
     texts: pa.Array
     number: Numbers
 
 
-def _names(rows: pa.RecordBatch, row: Numbers) -> _Names:
+def names_of(rows: pa.RecordBatch, row: Numbers) -> Names:
     table, tables = codes(rows, "table_name")
     schema, schemas = codes(rows, "schema_name")
     name = pa.array((schema.astype(np.int64) * len(tables) + table)[row]).dictionary_encode()
@@ -262,10 +262,10 @@ def _names(rows: pa.RecordBatch, row: Numbers) -> _Names:
         b'"',
         b"",
     )
-    return _Names(texts, name.indices.to_numpy())
+    return Names(texts, name.indices.to_numpy())
 
 
-def _stamps(rows: pa.RecordBatch, row: Numbers) -> Numbers:
+def stamps_of(rows: pa.RecordBatch, row: Numbers) -> Numbers:
     column = rows.column("commit_ts")
     if column.null_count:
         raise BadEvents("an event has no commit_ts; every row change needs one")
@@ -273,7 +273,7 @@ def _stamps(rows: pa.RecordBatch, row: Numbers) -> Numbers:
     return stamps
 
 
-def _decimals(numbers: Numbers, pool: Pool) -> Numbers:
+def decimals(numbers: Numbers, pool: Pool) -> Numbers:
     start = pool.add(pa.array(numbers).cast(pa.string()).cast(pa.binary()))
     return np.arange(start, pool.size)
 
@@ -331,5 +331,5 @@ def _say_end(line: JsonLine, stamps: Numbers, job: _Job) -> None:
         line.close(b"}]" + end)
         return
     line.close(b'}],"_tidb":{"commitTs":')
-    line.put(_decimals(stamps, job.pool))
+    line.put(decimals(stamps, job.pool))
     line.choose([b"}" + end], 0)

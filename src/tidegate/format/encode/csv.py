@@ -97,7 +97,7 @@ def encode(
         raise BadEvents("a layout without stored columns, or with none selected, has nothing to write; leave it out")
     if not len(order):
         return pa.array([], pa.binary())
-    lines = _lines(rows, np.asarray(order, np.int64), options)
+    lines = lines_of(rows, np.asarray(order, np.int64), options)
     pool = Pool()
     positions = range(len(columns)) if selected is None else selected
     start = _value_starts(rows, lines, layout, positions, pool)
@@ -112,7 +112,7 @@ def encode(
     null_text = np.int32(pool.add(texts(options.null)))
     for i, null in nulls.items():
         np.copyto(values[:, i], null_text, where=null)
-    _place_lead(pieces[:, :lead], rows, lines, quoted[0], options, pool)
+    place_lead(pieces[:, :lead], rows, lines, quoted[0], options, pool)
     return gather(pieces, lines.first, pool)
 
 
@@ -126,12 +126,12 @@ class _Mark(NamedTuple):
 
 _INSERTED, _UPDATED, _DELETED = _Mark("I", "false", "after"), _Mark("U", "true", "after"), _Mark("D", "false", "before")
 _OLD, _NEW = _Mark("D", "true", "before"), _Mark("I", "true", "after")
-_MARKS = (_INSERTED, _UPDATED, _DELETED, _OLD, _NEW)
+MARKS = (_INSERTED, _UPDATED, _DELETED, _OLD, _NEW)
 _KIND_MARKS = {INSERT: (_INSERTED,), UPDATE: (_UPDATED,), DELETE: (_DELETED,)}
 _KIND_MARKS_WITH_OLD = _KIND_MARKS | {UPDATE: (_OLD, _NEW)}
 
 
-class _Lines(NamedTuple):
+class Lines(NamedTuple):
     """The lines to write: for each line its row and the number of its mark; and where the lines of each entry begin.
 
     `once` means that no value is written twice.
@@ -143,24 +143,24 @@ class _Lines(NamedTuple):
     once: bool
 
 
-def _lines(rows: pa.RecordBatch, order: Numbers, options: CsvOptions) -> _Lines:
+def lines_of(rows: pa.RecordBatch, order: Numbers, options: CsvOptions) -> Lines:
     kind, kinds = codes(rows, "kind")
     known = _KIND_MARKS_WITH_OLD if options.output_old_value else _KIND_MARKS
     if unknown := set(kinds.to_pylist()) - known.keys():
         raise BadEvents(f"an event of kind {min(unknown)!r} is not a row change and has no line in a data file")
-    marks = [[_MARKS.index(mark) for mark in known[kind]] for kind in kinds.to_pylist()]
+    marks = [[MARKS.index(mark) for mark in known[kind]] for kind in kinds.to_pylist()]
     code = kind[order]
     once = bool(np.bincount(order).max() == 1)
     if all(len(of_kind) == 1 for of_kind in marks):
-        return _Lines(order, np.array(marks, np.int64)[:, 0][code], np.arange(len(order) + 1), once)
+        return Lines(order, np.array(marks, np.int64)[:, 0][code], np.arange(len(order) + 1), once)
     sizes = np.array([len(of_kind) for of_kind in marks])[code]
     first = np.concatenate([[0], np.cumsum(sizes)])
     place = np.arange(first[-1]) - np.repeat(first[:-1], sizes)
     by_place = np.array([(of_kind[0], of_kind[-1]) for of_kind in marks], np.int64)
-    return _Lines(np.repeat(order, sizes), by_place[np.repeat(code, sizes), place], first, once)
+    return Lines(np.repeat(order, sizes), by_place[np.repeat(code, sizes), place], first, once)
 
 
-def _value_starts(rows: pa.RecordBatch, lines: _Lines, layout: Layout, positions: Sequence[int], pool: Pool) -> Numbers:
+def _value_starts(rows: pa.RecordBatch, lines: Lines, layout: Layout, positions: Sequence[int], pool: Pool) -> Numbers:
     """The piece number of each line's first value, from the new or the old row.
 
     Refuses rows that miss a value, or whose text in the column of a number would be read as something else.
@@ -168,7 +168,7 @@ def _value_starts(rows: pa.RecordBatch, lines: _Lines, layout: Layout, positions
     whole = {position: layout.stored[position] for position in positions if layout.stored[position].type in WHOLE}
     start = np.empty(len(lines.row), np.int64)
     for side in ("after", "before"):
-        chosen = np.array([mark.side == side for mark in _MARKS])[lines.mark]
+        chosen = np.array([mark.side == side for mark in MARKS])[lines.mark]
         if chosen.any():
             row = lines.row[chosen]
             start[chosen] = found = value_starts(rows, side, row, len(layout.stored), pool)
@@ -181,7 +181,7 @@ def _turned_columns(
     positions: Sequence[int],
     columns: Sequence[Column],
     rows: pa.RecordBatch,
-    lines: _Lines,
+    lines: Lines,
     options: CsvOptions,
     pool: Pool,
 ) -> Iterator[tuple[int, Numbers]]:
@@ -190,7 +190,7 @@ def _turned_columns(
     The special bytes of the whole batch are counted once. Columns that are likely to hold special bytes are read
     first. When all special bytes are found, the other columns need not be read.
     """
-    special = _special_bytes(options)
+    special = special_bytes(options)
     left = sum(count(part, special) for part in pool.parts)
     ranks = [_rank(column) for column in columns]
     if not left and 0 not in ranks:
@@ -276,10 +276,10 @@ def _placed(start: Numbers, positions: Sequence[int], between: Sequence[Pieces],
     return pieces
 
 
-def _place_lead(
+def place_lead(
     lead: Pieces,
     rows: pa.RecordBatch,
-    lines: _Lines,
+    lines: Lines,
     opens: Flags | bool,
     options: CsvOptions,
     pool: Pool,
@@ -301,12 +301,12 @@ def _place_lead(
 def _tails(options: CsvOptions) -> list[str]:
     """For each mark, the text before an unquoted first value and before a quoted one."""
     d, q = options.delimiter, options.quote
-    flags = [d + mark.is_update if options.output_old_value else "" for mark in _MARKS]
+    flags = [d + mark.is_update if options.output_old_value else "" for mark in MARKS]
     return [flag + d + opening for flag in flags for opening in ("", q)]
 
 
 def _place_names(
-    rows: pa.RecordBatch, lines: _Lines, tail: Numbers, tails: Sequence[str], options: CsvOptions, pool: Pool
+    rows: pa.RecordBatch, lines: Lines, tail: Numbers, tails: Sequence[str], options: CsvOptions, pool: Pool
 ) -> Numbers:
     """The piece with op, table, schema and the tail, for each line. Equal pieces are made once."""
     table, tables = codes(rows, "table_name")
@@ -314,7 +314,7 @@ def _place_names(
     name = schema.astype(np.int64) * len(tables) + table
     encoded = pa.array(name[lines.row] * len(tails) + tail).dictionary_encode()
     name, tail = np.divmod(encoded.dictionary.to_numpy(), len(tails))
-    ops = escaped(texts(*(mark.op for mark in _MARKS)), options)
+    ops = escaped(texts(*(mark.op for mark in MARKS)), options)
     q, between = texts(options.quote, options.quote + options.delimiter + options.quote)
     names = pc.binary_join_element_wise(
         q,
@@ -330,13 +330,13 @@ def _place_names(
     return numbers
 
 
-def _special_bytes(options: CsvOptions) -> bytes:
+def special_bytes(options: CsvOptions) -> bytes:
     return (options.quote or "\\\r\n" + options.delimiter).encode()
 
 
 def escaped(values: pa.Array, options: CsvOptions) -> pa.Array:
     """The text as it is written between quotes, or with backslashes if there is no quote."""
-    if not count(values, _special_bytes(options)):
+    if not count(values, special_bytes(options)):
         return values
     if options.quote:
         return pc.replace_substring(values, options.quote, options.quote * 2)

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.events import DELETE
-from tidegate.format.ddl.events import is_splitable
 from tidegate.format.layout import dispatcher_text
+from tidegate.format.layout_columns import RowLayouts
 from tidegate.format.pieces import Numbers, bytes_of
-from tidegate.format.tables import Layout
 
 Hashes = npt.NDArray[np.uint64]
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -30,26 +29,26 @@ def dispatcher_id(changefeed: str, table_id: int, span: int) -> str:
     return dispatcher_text(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
 
 
-def spans_of(rows: pa.RecordBatch, layout: Layout, count: int) -> Numbers:
+def spans_of(rows: pa.RecordBatch, layouts: RowLayouts, count: int) -> Numbers:
     """The span of each row, from 0 to `count` - 1. A table that cannot be split has only span 0."""
-    if count == 1 or not is_splitable(layout) or not rows.num_rows:
-        return np.zeros(rows.num_rows, np.int64)
     hashes = np.zeros(rows.num_rows, np.uint64)
+    split = np.flatnonzero(layouts.layouts.splitable[layouts.entry]) if count > 1 else hashes[:0].astype(np.int64)
     is_delete = pc.equal(rows.column("kind"), DELETE).to_numpy(zero_copy_only=False)
-    for position in layout.key_positions:
-        hashes = _mixed(hashes + _hashed(_key_texts(rows, is_delete, position)))
+    for which, position in layouts.keys(split):
+        at = split[which]
+        hashes[at] = _mixed(hashes[at] + _hashed(_key_texts(rows, is_delete[at], at, position)))
     spans: Numbers = (hashes % np.uint64(count)).astype(np.int64)
     return spans
 
 
-def _key_texts(rows: pa.RecordBatch, is_delete: npt.NDArray[np.bool_], position: int) -> pa.Array:
-    """The value of one key column, from the old row for a delete, else from the new one; "" for malformed rows."""
+def _key_texts(rows: pa.RecordBatch, is_delete: npt.NDArray[np.bool_], at: Numbers, position: Numbers) -> pa.Array:
+    """The values of key columns, from the old row for a delete, else from the new one; "" for malformed rows."""
     sides = []
     for side in ("after", "before"):
         lists = rows.column(side)
         offsets = lists.offsets.to_numpy().astype(np.int64)
-        there = np.diff(offsets) > position
-        places = np.where(there, offsets[:-1] + position, 0)
+        there = np.diff(offsets)[at] > position
+        places = np.where(there, offsets[at] + position, 0)
         sides.append(lists.values.take(pa.array(places, mask=~there)))
     return pc.if_else(pa.array(is_delete), sides[1], sides[0]).cast(pa.binary())
 

@@ -35,13 +35,18 @@ def check_columns(
     for i, position in enumerate(columns):
         at[:, i] = start + position
     taken = pc.take(values, pa.array(at.reshape(-1)), boundscheck=False)
-    ends, held = bytes_of(taken)
+    if not are_whole(taken):
+        _refuse(rows, row, taken, columns)
+
+
+def are_whole(texts: pa.Array) -> bool:
+    """Whether all these texts, but for NULL, are whole numbers."""
+    ends, held = bytes_of(texts)
     others = int(np.count_nonzero(held - np.uint8(ord("0")) > 9))
     if others:
         first = ends[:-1][np.diff(ends) > 1]
         others -= int(np.count_nonzero(held[first] == ord("-")))
-    if others or np.count_nonzero(ends[1:] == ends[:-1]) > taken.null_count:
-        _refuse(rows, row, taken, columns)
+    return not others and int(np.count_nonzero(ends[1:] == ends[:-1])) <= texts.null_count
 
 
 def _refuse(rows: pa.RecordBatch, row: Numbers, taken: pa.Array, columns: Mapping[int, Column]) -> None:

@@ -8,9 +8,8 @@ that another row of the same transaction still has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +18,10 @@ import pyarrow.compute as pc
 
 from tidegate.events import DELETE, INSERT, UPDATE
 from tidegate.format.layout import check_names
-from tidegate.format.pieces import Numbers, codes
+from tidegate.format.layout_columns import LayoutOf, RowLayouts
+from tidegate.format.pieces import Flags, Numbers, codes
 from tidegate.format.rules.rules import Rules, is_system_schema
-from tidegate.format.tables import Layout
-
-Flags = npt.NDArray[np.bool_]
-Selected = tuple[int, ...] | None
+from tidegate.format.tables import Layout, Selected
 
 
 @dataclass
@@ -65,15 +62,23 @@ class TableRules:
             self._ignored[key] = self.rules.event_filters.ignored_kinds(schema, table) if kept else None
         return self._ignored[key]
 
-    def selections(self, rows: pa.RecordBatch, layout: Layout) -> Iterator[tuple[Selected, pa.RecordBatch]]:
-        """The rows, grouped by the columns that are written."""
+    def selections(self, rows: pa.RecordBatch, layouts: RowLayouts, layout: LayoutOf) -> RowLayouts:
+        """The layouts of these rows, with the columns that are written; `layout` gives one by its fingerprint."""
         if self.rules.selects_everything:
-            yield None, rows
-            return
+            return layouts
         name, names = _names(rows)
-        chosen = [self.selected(*each, layout) for each in names]
-        for selected in dict.fromkeys(chosen):
-            yield selected, rows.filter(pa.array(np.array([each == selected for each in chosen])[name]))
+        pairs = pa.array(layouts.entry * len(names) + name).dictionary_encode()
+        entries, tables = np.divmod(pairs.dictionary.to_numpy(), max(1, len(names)))
+        keys = layouts.layouts.fingerprint[entries].tolist()
+        concerned = [self.rules.selectors.concern(schema, table) for schema, table in names]
+        chosen = [
+            self.selected(names[at][0], names[at][1], layout(key)) if concerned[at] else None
+            for at, key in zip(tables.tolist(), keys, strict=True)
+        ]
+        both = list(zip(entries.tolist(), chosen, strict=True))
+        numbers = {pair: number for number, pair in enumerate(dict.fromkeys(both))}
+        number = np.array([numbers[pair] for pair in both], np.int64)
+        return RowLayouts(layouts.layouts.selected(list(numbers)), number[pairs.indices.to_numpy()])
 
     def selected(self, schema: str, table: str, layout: Layout) -> Selected:
         """Positions among the stored columns that a column selector keeps for this table; None for all."""
@@ -117,30 +122,29 @@ def _names(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int32], list[tuple[str,
     return pairs.indices.to_numpy(), list(zip(*texts, strict=True))
 
 
-def key_changes(rows: pa.RecordBatch, layout: Layout) -> Flags | None:
+def key_changes(rows: pa.RecordBatch, layouts: RowLayouts) -> Flags | None:
     """Which rows are updates that change a value of a key; None if no row is."""
     update = pc.equal(rows.column("kind"), UPDATE).to_numpy(zero_copy_only=False)
-    at = np.flatnonzero(update & _whole(rows, "before", layout) & _whole(rows, "after", layout)) if update.any() else ()
-    changed = np.zeros(len(at), np.bool_)
-    for position in layout.key_positions if len(at) else ():
-        old, new = (_values(rows, side, np.asarray(at), position) for side in ("before", "after"))
-        equal = pc.or_(pc.fill_null(pc.equal(old, new), False), pc.and_(pc.is_null(old), pc.is_null(new)))
-        changed |= ~equal.to_numpy(zero_copy_only=False)
-    if not changed.any():
+    if not update.any():
         return None
-    flags = np.zeros(rows.num_rows, np.bool_)
-    flags[np.asarray(at)[changed]] = True
-    return flags
+    width = layouts.width
+    at = np.flatnonzero(update & _whole(rows, "before", width) & _whole(rows, "after", width))
+    changed = np.zeros(rows.num_rows, np.bool_)
+    for which, position in layouts.keys(at):
+        old, new = (_values(rows, side, at[which], position) for side in ("before", "after"))
+        equal = pc.or_(pc.fill_null(pc.equal(old, new), False), pc.and_(pc.is_null(old), pc.is_null(new)))
+        changed[at[which]] |= ~equal.to_numpy(zero_copy_only=False)
+    return changed if changed.any() else None
 
 
-def _whole(rows: pa.RecordBatch, side: str, layout: Layout) -> Flags:
+def _whole(rows: pa.RecordBatch, side: str, width: Numbers) -> Flags:
     """Rows with a value for every column. The encoder reports what is wrong with the others."""
     lists = rows.column(side)
-    whole: Flags = np.diff(lists.offsets.to_numpy()) == len(layout.stored)
+    whole: Flags = np.diff(lists.offsets.to_numpy()) == width
     return whole & lists.is_valid().to_numpy(zero_copy_only=False) if lists.null_count else whole
 
 
-def _values(rows: pa.RecordBatch, side: str, at: Numbers, position: int) -> pa.Array:
+def _values(rows: pa.RecordBatch, side: str, at: Numbers, position: Numbers) -> pa.Array:
     lists = rows.column(side)
     return lists.values.take(pa.array(lists.offsets.to_numpy()[at].astype(np.int64) + position))
 
@@ -200,40 +204,33 @@ class Splitter:
     """
 
     enabled: bool = True
-    refused: Callable[[Any, pa.RecordBatch, Flags], Flags] | None = None
-    _held: dict[Hashable, Rows] = field(default_factory=dict)
+    refused: Callable[[pa.RecordBatch, RowLayouts, Flags], Flags] | None = None
+    held: Rows | None = None  # the rows that are kept for the next batch
 
-    @property
-    def held(self) -> list[Hashable]:
-        """The kinds of which rows are kept for the next batch."""
-        return list(self._held)
+    def take(self, events: pa.RecordBatch, layouts: RowLayouts, latest: Latest | None = None) -> Rows:
+        """These rows and those kept from earlier batches, without the rows that must wait again.
 
-    def take(self, kind: Hashable, layout: Layout, events: pa.RecordBatch, latest: Latest | None = None) -> Rows:
-        """These rows and those kept from earlier batches of this kind, without the rows that must wait again.
-
-        `latest` is the last commit-ts of each table over rows of all kinds.
+        `latest` is the last commit-ts of each table, if more is known than these rows say.
         """
-        changed = key_changes(events, layout) if self.enabled else None
+        changed = key_changes(events, layouts) if self.enabled else None
         if changed is not None and self.refused is not None:
-            kept = ~self.refused(kind, events, changed)
+            kept = ~self.refused(events, layouts, changed)
             events, changed = events.filter(pa.array(kept)), changed[kept]
-        held = self._held.pop(kind, None)
-        if changed is None and held is None:
+        if changed is None and self.held is None:
             return Rows(events)
         nothing = np.zeros(events.num_rows, np.bool_)
         events, moved = (events, nothing) if changed is None else split_updates(events, changed)
-        if held is not None and held.moved is not None:
+        if (held := self.held) is not None and held.moved is not None:
             events, moved = pa.concat_batches([held.events, events]), np.concatenate([held.moved, moved])
         rows = Rows(events, moved)
         wait = _unfinished(rows, moved, latest)
-        if wait.any():
-            self._held[kind] = rows.take(wait)
+        self.held = rows.take(wait) if wait.any() else None
         return rows.take(~wait)
 
-    def rest(self) -> Iterator[tuple[Hashable, Rows]]:
+    def rest(self) -> Rows | None:
         """The rows that are still kept, when no batch follows."""
-        while self._held:
-            yield self._held.popitem()
+        rest, self.held = self.held, None
+        return rest
 
 
 def numbers(events: pa.RecordBatch, name: str) -> Numbers:

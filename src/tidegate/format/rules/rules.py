@@ -152,6 +152,10 @@ class ColumnSelectors:
             raise BadSetting(f"column-selectors leave no column of {schema}.{table}: keep one, or filter the table out")
         return None if len(positions) == len(layout.stored) else positions
 
+    def concern(self, schema: str, table: str) -> bool:
+        """Whether any selector matches this table."""
+        return any(matcher.matches(schema, table) for matcher, _ in self._matchers)
+
     @cached_property
     def _matchers(self) -> tuple[tuple[TablePatterns, ColumnPatterns], ...]:
         return tuple((TablePatterns(s.matcher, self.case_sensitive), ColumnPatterns(s.columns)) for s in self.selectors)

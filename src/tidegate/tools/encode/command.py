@@ -25,6 +25,7 @@ from tidegate.errors import BadEvents
 from tidegate.events import DELETE, EVENTS, INSERT, ROW_KINDS, UPDATE
 from tidegate.format.encode import protocol
 from tidegate.format.layout import DataKey, data_path, date_text, index_path, schema_path
+from tidegate.format.layout_columns import alike
 from tidegate.format.rules.changes import Rows, Splitter, TableRules
 from tidegate.format.tables import Column, Layout, schema_checksum, schema_file_text
 from tidegate.tools.encode.declared import declared_layout
@@ -170,8 +171,8 @@ def data_bytes(document: Document, settings: Settings, now_ms: int) -> bytes:
     events = rules.kept(_events(document))
     splitter = Splitter(not settings.output_raw_change_event)
     selected = rules.selected(document.schema, document.table, layout)
-    parts = [splitter.take(0, layout, events), *(rows for _, rows in splitter.rest())]
-    both = _joined([part for part in parts if part.events.num_rows])
+    parts = [splitter.take(events, alike(layout, events)), splitter.rest()]
+    both = _joined([part for part in parts if part is not None and part.events.num_rows])
     if both is None:
         return b""
     encoded = protocol.encode(rules.routed(both.events), both.order(), layout, encoding, selected, now_ms)

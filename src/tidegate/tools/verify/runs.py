@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.config.settings import Settings
 from tidegate.errors import BadEvents
@@ -22,7 +21,8 @@ from tidegate.format.bad_rows import RowKey, unwritable
 from tidegate.format.ddl.events import DB, NORMAL, DdlEvent
 from tidegate.format.encode import protocol
 from tidegate.format.encode.spans import spans_of
-from tidegate.format.rules.changes import Latest, Rows, Selected, Splitter, TableRules, key_changes, latest_of, numbers
+from tidegate.format.layout_columns import LayoutColumns, RowLayouts, distinct_layouts
+from tidegate.format.rules.changes import Latest, Rows, Splitter, TableRules, key_changes, latest_of, numbers
 from tidegate.format.tables import Layout
 from tidegate.reader.replay import TableFiles, TableKey
 
@@ -67,19 +67,11 @@ class Run:
         return text
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Rows that are encoded together: of one layout, with the same columns written."""
-
-    layout: Layout
-    selected: Selected
-
-
 Place = tuple[int, int, int, int, int]  # number of the table, version, commit-ts, seq, table id
 
 
 class _Due(NamedTuple):
-    """A run before it is encoded: the numbers of its rows among those of its kind, in order; `place` sorts runs."""
+    """A run before it is encoded: the numbers of its rows, in order; `place` sorts runs."""
 
     place: Place
     table: Table
@@ -126,7 +118,7 @@ class Runs:
     def of(self, rows: pa.RecordBatch, ddls: Iterable[tuple[int, DdlEvent]]) -> Iterator[Run]:
         """The runs of a batch, whose DDLs (by commit-ts) say which transactions have certainly ended."""
         ddls = list(ddls)
-        ready = list(self._ready(self._rules.kept(rows), ddls))
+        ready = [self._ready(self._rules.kept(rows), ddls)]
         if any(event.dropped is not None and event.dropped.kind == DB for _, event in ddls):
             ready += self._waiting()
         yield from self._in_order(ready)
@@ -135,27 +127,22 @@ class Runs:
         """The rows that waited for the end of their transaction, once no more of it can follow."""
         yield from self._in_order(self._waiting())
 
-    def _waiting(self) -> Iterator[tuple[Kind, Rows]]:
-        return cast(Iterator[tuple[Kind, Rows]], self._splitter.rest())
+    def _waiting(self) -> list[Rows]:
+        rest = self._splitter.rest()
+        return [rest] if rest is not None else []
 
-    def _ready(self, rows: pa.RecordBatch, ddls: list[tuple[int, DdlEvent]]) -> Iterator[tuple[Kind, Rows]]:
-        """The rows by kind, key-changing updates split; inserts that may not be the last of their transaction wait."""
-        latest = _latest(rows, ddls)
-        found = dict(self._by_kind(rows))
-        for kind in dict.fromkeys([*cast(list[Kind], self._splitter.held), *found]):
-            yield kind, self._splitter.take(kind, kind.layout, found.get(kind, rows.slice(0, 0)), latest)
+    def _ready(self, rows: pa.RecordBatch, ddls: list[tuple[int, DdlEvent]]) -> Rows:
+        """Key-changing updates are split; inserts that may not be the last of their transaction wait."""
+        latest, rows = _latest(rows, ddls), self._without_set_aside(rows)
+        return self._splitter.take(rows, self._layouts_of(rows), latest)
 
-    def _by_kind(self, rows: pa.RecordBatch) -> Iterator[tuple[Kind, pa.RecordBatch]]:
-        layouts = np.unique(numbers(rows, "layout")).tolist()
-        for fingerprint in layouts:
-            if fingerprint not in self._layouts:
-                raise BadEvents(f"rows of the source have the layout {fingerprint}, which no layout row defines")
-            layout = self._layouts[fingerprint]
-            same = rows if len(layouts) == 1 else rows.filter(pc.equal(rows.column("layout"), fingerprint))
-            for selected, part in self._rules.selections(same, layout):
-                yield Kind(layout, selected), self._without_set_aside(Kind(layout, selected), part)
+    def _layouts_of(self, rows: pa.RecordBatch) -> RowLayouts:
+        wanted = distinct_layouts(rows).tolist()
+        if unknown := [fingerprint for fingerprint in wanted if fingerprint not in self._layouts]:
+            raise BadEvents(f"rows of the source have the layout {unknown[0]}, which no layout row defines")
+        return LayoutColumns.of(self._layouts[fingerprint] for fingerprint in wanted).of_rows(rows)
 
-    def _without_set_aside(self, kind: Kind, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _without_set_aside(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows without those that cannot be written and were set aside. If one can be written, it has landed."""
         at = np.flatnonzero(np.isin(numbers(rows, "commit_ts"), self._aside_ts)) if self._aside else ()
         found = rows.take(pa.array(at, pa.int64()))
@@ -163,54 +150,64 @@ class Runs:
         is_aside = np.array([key in self._aside for key in keys], np.bool_)
         if not is_aside.any():
             return rows
-        changed = key_changes(found, kind.layout) if self._splitter.enabled else None
-        is_aside &= unwritable(found, kind.layout, self._encoding, kind.selected, changed)
+        layouts, layout = self._layouts_of(found), self._layouts.__getitem__
+        changed = key_changes(found, layouts) if self._splitter.enabled else None
+        chosen = self._rules.selections(found, layouts, layout)
+        is_aside &= unwritable(found, chosen, layout, self._encoding, changed)
         self.set_aside += int(is_aside.sum())
         keep = np.ones(rows.num_rows, np.bool_)
         keep[np.asarray(at)[is_aside]] = False
         return rows.filter(pa.array(keep))
 
-    def _in_order(self, ready: Iterable[tuple[Kind, Rows]]) -> Iterator[Run]:
-        """The runs of these rows by table, version and time, encoded kind by kind."""
+    def _in_order(self, ready: Iterable[Rows]) -> Iterator[Run]:
+        """The runs of these rows by table, version and time."""
         runs: list[tuple[Place, Run]] = []
-        for kind, rows in ready:
-            if due := self._due(kind, rows):
-                runs += zip((one.place for one in due), self._encode(kind, rows, due), strict=True)
+        for rows in ready:
+            if due := self._due(rows):
+                runs += zip((one.place for one in due), self._encode(rows, due), strict=True)
         for _, run in sorted(runs, key=lambda one: one[0]):
             yield run
 
-    def _due(self, kind: Kind, rows: Rows) -> list[_Due]:
+    def _due(self, rows: Rows) -> list[_Due]:
         """The runs that must be compared; a stream without files left has none."""
-        span = spans_of(rows.events, kind.layout, self._spans)
+        span = spans_of(rows.events, self._layouts_of(rows.events), self._spans)
         order, (table_id, ts, seq) = rows.order(span if self._spans > 1 else None), rows.place()
-        changed = [np.diff(key[order]) != 0 for key in (table_id, span, numbers(rows.events, "table_version"))]
+        version, layout = (numbers(rows.events, name) for name in ("table_version", "layout"))
+        changed = [np.diff(key[order]) != 0 for key in (table_id, span, version, layout)]
         bounds = np.concatenate([[0], np.flatnonzero(np.logical_or.reduce(changed)) + 1, [len(order)]])
         heads = rows.events.select(_HEAD).take(pa.array(order[bounds[:-1]])).to_pylist() if len(order) else []
         due = []
         for head, at in zip(heads, np.split(order, bounds[1:-1]), strict=True) if heads else ():
             first = int(at[0])
-            table = self._meet(_head(head, kind.layout, int(span[first]), int(ts[first])))
+            table = self._meet(_head(head, self._layouts[int(layout[first])], int(span[first]), int(ts[first])))
             if table is not None:
                 time = (int(ts[first]), int(seq[first]), int(table_id[first]))
                 place = (table.number, head["table_version"], *time)
                 due.append(_Due(place, table, table.directory, table.described, at))
         return due
 
-    def _encode(self, kind: Kind, rows: Rows, due: list[_Due]) -> Iterator[Run]:
+    def _encode(self, rows: Rows, due: list[_Due]) -> Iterator[Run]:
         order, events = np.concatenate([one.rows for one in due]), rows.events
         if 2 * len(order) < events.num_rows:  # most rows are of tables that have no files left
             events, order = events.take(pa.array(order)), np.arange(len(order))
-        encoded = protocol.encode(
-            self._rules.routed(events), order, kind.layout, self._encoding, kind.selected, STAMP_MS
-        )
+        layout = self._layouts.__getitem__
+        chosen = self._rules.selections(events, self._layouts_of(events), layout)
+        encoded = protocol.encode_mixed(self._rules.routed(events), order, chosen, layout, self._encoding, STAMP_MS)
         _, offsets, data = encoded.buffers()
         ends = np.frombuffer(offsets, np.int32)[encoded.offset : encoded.offset + len(order) + 1].astype(np.int64)
         bounds = np.concatenate([[0], np.cumsum([len(one.rows) for one in due])]).tolist()
-        ts, header = numbers(events, "commit_ts")[order], protocol.header(kind.layout, self._encoding, kind.selected)
-        for one, low, high in zip(due, bounds[:-1], bounds[1:], strict=True):
+        ts, headers = numbers(events, "commit_ts")[order], self._headers(chosen, order[bounds[:-1]])
+        for one, low, high, header in zip(due, bounds[:-1], bounds[1:], headers, strict=True):
             text = data.slice(int(ends[low]), int(ends[high] - ends[low]))
             mine = ends[low : high + 1] - ends[low]
             yield Run(one.table, one.place[-1], one.directory, one.described, ts[low:high], text, mine, header)
+
+    def _headers(self, chosen: RowLayouts, rows: Ints) -> Iterator[bytes]:
+        """The headers of the files that these rows are in."""
+        known = chosen.layouts
+        for entry in chosen.entry[rows].tolist():
+            layout = self._layouts[int(known.fingerprint[entry])]
+            yield protocol.header(layout, self._encoding, known.positions(entry))
 
 
 def _head(head: dict[str, Any], layout: Layout, span: int, ts: int) -> Head:
