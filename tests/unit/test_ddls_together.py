@@ -269,3 +269,24 @@ def test_after_one_lost_answer_at_any_write_all_comes_to_the_same_end(tmp_path: 
     life(objects, tmp_path, ["ok"] * step + ["lost"], "ok")
     life(objects, tmp_path, [], "ok")
     check_the_end(objects)
+
+
+def test_a_ddl_that_cannot_be_written_keeps_nobody_from_reading_what_a_later_one_lacks(tmp_path: Path) -> None:
+    store = MemoryStore()
+    store.begin("refuse", "shop/t1/")
+    changefeed = open_changefeed(store, tmp_path / "spool", FakeClock(), spool_max_bytes=5000)
+    feed(changefeed, 1, [layout_row(), made(1, 1), resolved_row(START_TS + 10)], "e1")
+    behind = [
+        change(3, START_TS + 31 + i, 31 + i, b"1", b"x" * 50, table_version=START_TS + 30, schema_id=SHOP)
+        for i in range(60)
+    ]
+    feed(changefeed, 2, [layout_row(), made(30, 3), *behind, resolved_row(START_TS + 20)], "e2")
+    for _ in range(20):
+        changefeed.landing.land_next()
+    reading = changefeed.ledger.reading
+    assert not changefeed.ledger.spool.may_wake()
+    assert reading.lacking is not None
+    assert reading.lacking.ts == START_TS + 30
+    assert reading.may_exceed_marks
+    changefeed.life.fail(TidegateError("the test is over"))
+    changefeed.close()

@@ -250,6 +250,7 @@ def comment(table_id: int = 1) -> DdlEvent | None:
         (change(1, LAST_TS, 1), "table shop.t1 has commit_ts 9223372036854775807 "),
         (change(1, LAST_TS, 1, kind="delete"), "table shop.t1 has commit_ts 9223372036854775807 "),
         (change(-5, START_TS + 60, 1), "table shop.t-5 has table_id -5 "),
+        (change(1, START_TS + 60, 1, table_version=0), "table shop.t1 has table_version 0 "),
         (change(TABLE_IDS, START_TS + 60, 1), f"table shop.t{TABLE_IDS} has table_id {TABLE_IDS} "),
         (change(1, START_TS + 60, 1, logical_table_id=-1), "table shop.t1 has logical_table_id -1 "),
         (resolved_row(-1), "a resolved row has commit_ts -1 "),

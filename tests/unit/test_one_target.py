@@ -97,6 +97,43 @@ def folders(store: Store) -> list[str]:
     return sorted(f"v{key.version - V1 + 1}" + (f"/{key.table_id}" if key.is_partition else "") for key in keys)
 
 
+def test_a_snapshot_while_a_renamed_table_looks_keeps_how_far_it_is_durable(tmp_path: Path) -> None:
+    """Its old name's rows are above the checkpoint, so a replay brings them again."""
+    store = MemoryStore()
+    changefeed = opened(store, tmp_path)
+    send(changefeed, 1, row(9, 1, V1, table_name="left"), resolved=1)
+    land(changefeed)
+    send(changefeed, 2, row(9, 2, V2, table_name="other"), resolved=2)
+    land(changefeed)
+    for part in ("shop/stuck/", "shop/left/"):
+        store.begin("refuse", part)
+
+    def replayed(changefeed: Changefeed) -> None:
+        send(changefeed, 3, row(1, 20), row(5, 15, table_name="stuck"), resolved=21)
+        land(changefeed)
+        send(changefeed, 4, row(1, 40, V2 + 30, table_name="left"), resolved=40)
+        land(changefeed)
+
+    replayed(changefeed)
+    changefeed.scribe.write_progress()
+    changefeed.scribe.compact()
+    die(changefeed)
+    changefeed = opened(after := MemoryStore(objects=store.objects), tmp_path)
+    replayed(changefeed)
+    assert changefeed.ledger.idle
+    changefeed.close()
+    assert sorted(consumed(after)) == ["1@20", "1@40", "5@15", "9@1", "9@2"]
+
+
+def test_without_directories_a_newer_table_waits_for_the_older_one_of_its_micro_batch(tmp_path: Path) -> None:
+    changefeed = opened(store := MemoryStore(), tmp_path, partition_separator=False)
+    send(changefeed, 1, row(1, 5), row(2, 6, V2), resolved=6)
+    land(changefeed)
+    assert changefeed.ledger.idle
+    changefeed.close()
+    assert consumed(store, PathOptions(partition_separator=False)) == ["1@5", "2@6"]
+
+
 # -- shards ------------------------------------------------------------------------------------------------------------
 
 

@@ -86,10 +86,10 @@ class Markers:
             if not markers:
                 del self._by_dispatcher[number]
 
-    @property
-    def first(self) -> Block | None:
-        """The first DDL that is not over."""
-        return self.blocks[self._order[0]] if self._order else None
+    def first_above(self, ts: int) -> Block | None:
+        """The first DDL above this commit-ts that is not over."""
+        at = bisect_left(self._order, Key(ts + 1, 0))
+        return self.blocks[self._order[at]] if at < len(self._order) else None
 
     @property
     def unfinished_ts(self) -> int:

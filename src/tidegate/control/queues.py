@@ -154,6 +154,18 @@ class Queues:
                 "prefix, or give each a target"
             )
 
+    def waiting_to_take_over(self, dispatcher: Numbers) -> NDArray[np.bool_]:
+        """Which of these wait until the holder of their path is at rest, and can take the path over then.
+
+        Only where there is no directory for a second table of a name. All that came of the holder is older.
+        """
+        ds, items, head = self.dispatchers, self.items, self.dispatchers.head[dispatcher]
+        holder = self.places.holders.of(ds.target[dispatcher])
+        other = ~ds.placed[dispatcher] & (holder >= 0) & (ds.lane[holder] != ds.lane[dispatcher])
+        older = (ds.version[holder] < items.version[head]) & (ds.accepted_ts[holder] < items.first_ts[head])
+        waiting: NDArray[np.bool_] = self.places.whole(dispatcher) & other & older & ~self._at_rest(holder)
+        return waiting
+
     def _at_rest(self, holder: Numbers) -> NDArray[np.bool_]:
         """Of which of these nothing is queued or under way under their present name."""
         ds, lanes, lane = self.dispatchers, self.lanes, self.dispatchers.lane[holder]

@@ -1,9 +1,9 @@
 """What the source may hand out next, so that the spool keeps its bound.
 
 The upstream is woken below the marks (`spool.py`), and is then told how many bytes fit and which tables to hold back.
-One exception: the first DDL waits for changes that have not come, and all that is left in the spool waits for the DDL.
-The changes must come in although the spool is above its marks, or nobody would ever go on. They may use the spool up to
-its size, and the tables with frozen items are held back then: a source hands a table out in order, so the DDL lacks
+One exception: a DDL waits for changes that have not come, and all that is left in the spool waits for DDLs. The changes
+must come in although the spool is above its marks, or nobody would ever go on. They may use the spool up to its size,
+and the tables with frozen items are held back then: a source hands a table out in order, so the DDL lacks
 nothing of them. If that is not enough, nothing can help but a larger spool. Invariants:
 1. A wake goes out only while the spool is below its marks, or in this exception while it is below its size.
 2. What is told to the source fits. So the spool never occupies more than its size, except by one unit: the first one
@@ -45,9 +45,8 @@ class Reading:
 
     @property
     def lacking(self) -> Block | None:
-        """The first DDL, if it waits for changes that have not come."""
-        first = self.markers.first
-        return first if first is not None and self.accounts.progress.resolved_ts < first.ts - 1 else None
+        """The first DDL that waits for changes that have not come. One before it may fail to be written meanwhile."""
+        return self.markers.first_above(self.accounts.progress.resolved_ts + 1)
 
     @property
     def misses_changes(self) -> bool:
@@ -69,9 +68,12 @@ class Reading:
     @property
     def too_small_for(self) -> Block | None:
         """The DDL for whose missing changes the spool has no room, if nothing that is under way can make some."""
+        lacking = self.lacking
+        if lacking is None or lacking.ts > self.markers.unfinished_ts:  # the DDLs before it may make room when they end
+            return None
         if self.accounts.spool.room_bytes > 0 or self.accounts.in_flight or not self.misses_changes:
             return None
-        return None if self.compaction.can_move else self.lacking
+        return None if self.compaction.can_move else lacking
 
     @property
     def needed_bytes(self) -> int:

@@ -51,7 +51,9 @@ class Ready:
         ds = self.queues.dispatchers
         free = candidates[(ds.head[candidates] >= 0) & ~self.queues.lanes.busy[ds.lane[candidates]]]
         free = free[self.markers.before_frozen(free)]
-        return self._oldest_version(free) if self.queues.shared_lanes else free
+        if not self.queues.shared_lanes:
+            return free
+        return self._oldest_version(free[~self.queues.waiting_to_take_over(free)])
 
     def _oldest_version(self, candidates: Numbers) -> Numbers:
         """Where dispatchers share a lane, those with the oldest version waiting there.

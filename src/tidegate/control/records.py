@@ -100,10 +100,16 @@ class FileColumns(NamedTuple):
 
 
 def export(queues: Queues) -> Exported:
-    """The state of all dispatchers. Those that came back and were not looked at yet count as given up."""
-    known = queues.known()
-    looked = queues.lanes.look[queues.dispatchers.lane[known]]
-    return Exported(_rows(queues, known[~looked]), _dropped(queues, known[looked]), queues.places.left.table())
+    """The state of all dispatchers. Those that came back and were not looked at yet count as given up.
+
+    One that looks under a new name has changes that are durable, maybe above the checkpoint. Its row has no name and no
+    files, only these: a start without them would land the replay twice.
+    """
+    known, ds = queues.known(), queues.dispatchers
+    looked = queues.lanes.look[ds.lane[known]]
+    durable = looked & (ds.durable_ts[known] > 0)
+    rows = pa.concat_tables([_rows(queues, known[~looked]), _rows_without_files(queues, known[durable])])
+    return Exported(rows, _dropped(queues, known[looked & ~durable]), queues.places.left.table())
 
 
 def _rows(queues: Queues, numbers: Numbers) -> pa.Table:
@@ -118,6 +124,16 @@ def _rows(queues: Queues, numbers: Numbers) -> pa.Table:
     return pa.Table.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, TABLES.types, strict=True)], schema=TABLES
     )
+
+
+def _rows_without_files(queues: Queues, numbers: Numbers) -> pa.Table:
+    """Rows that say only up to where these are durable."""
+    rows = _rows(queues, numbers)
+    kept = ("table_id", "span", "logical_table_id", "last_ts", "last_seq")
+    empty = {"schema_name": "", "table_name": "", "own_directory": False}
+    nothing = {field.name: pa.scalar(empty.get(field.name, 0), field.type) for field in TABLES}
+    columns = [rows[name] if name in kept else pa.repeat(nothing[name], len(rows)) for name in TABLES.names]
+    return pa.table(columns, schema=TABLES)
 
 
 def _dropped(queues: Queues, looked: Numbers) -> pa.Table:

@@ -165,6 +165,16 @@ def _refuse_numbers(events: pa.RecordBatch) -> None:
                 )
 
 
+def _refuse_versions(events: pa.RecordBatch) -> None:
+    """A version below 1 would have no schema file: 0 stands for none everywhere, in the journal too."""
+    versions = events.column("table_version").to_numpy()
+    for at in np.flatnonzero(versions < 1)[:1].tolist():
+        raise BadEvents(
+            f"{_named(events, at)} has table_version {versions[at]} (commit-ts {events.column('commit_ts')[at]}); it "
+            "is the commit-ts of the last DDL of the table, 1 or more: correct it in the source"
+        )
+
+
 def _named(events: pa.RecordBatch, at: int) -> str:
     """`table shop.orders`, or `a resolved row`, for messages."""
     kind, *names = (events.column(name)[at].as_py() for name in ("kind", "schema_name", "table_name"))
@@ -173,6 +183,7 @@ def _named(events: pa.RecordBatch, at: int) -> str:
 
 def _take_rows(task: _Task, events: pa.RecordBatch) -> None:
     _refuse_nulls(events, NEEDED)
+    _refuse_versions(events)
     kept = task.tables.kept(events)
     if kept.num_rows < events.num_rows:
         task.filtered += events.num_rows - kept.num_rows
