@@ -71,7 +71,7 @@ class Changefeed:
         self.life = Life()
         self.ledger = restored_ledger(o.sink, limits, found, self.clock.steady())
         self.observer = Observer(self.life, self.clock, self.ledger, self.metrics, self.totals)
-        layouts = Layouts(str(self.spool.disk), started.journal.find_layouts, limits.state_ttl_s)
+        layouts = Layouts(str(self.spool.disk), started.journal, limits.state_ttl_s)
         layouts.learn(LayoutTexts.of_dict(found.layouts), self.clock.steady())
         self.book = PlanBook(
             self.ledger, layouts, self.spool.reader, o.land, TableRules(o.rules), o.changefeed_id,

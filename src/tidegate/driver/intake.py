@@ -94,9 +94,9 @@ class Intake:
         with self.life.lock:
             layouts.learn(LayoutTexts.of(defined["layout"].to_numpy(), defined["text"].combine_chunks()), now)
             missing = layouts.missing(needed)
-        back = layouts.record(missing) if len(missing) else NO_LAYOUTS
+        back = layouts.record.find_layouts(missing) if len(missing) else NO_LAYOUTS
         with self.life.lock:
-            layouts.bring_back(back, now)
+            layouts.learn(back, now)
             missing = layouts.missing(needed)
             layouts.use(np.setdiff1d(needed, missing, assume_unique=True), now)
         never = np.intersect1d(unknown, missing)
