@@ -24,13 +24,14 @@ from tidegate.driver.observer import LeftOut, Observer, Read
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
 from tidegate.driver.room import RoomLeft
-from tidegate.errors import BadEvents, SpoolError, SpoolLost
+from tidegate.errors import BadEvents, BrokenInvariant, SpoolError, SpoolLost
 from tidegate.events import LAYOUT, RESOLVED
 from tidegate.executor.floor import Floor
 from tidegate.executor.jobs import IngestJob, IngestOptions
+from tidegate.executor.layouts import read_layouts
 from tidegate.executor.rows import ERROR, FILTERED, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.executor.spool import Segments
-from tidegate.format.layout_texts import NO_LAYOUTS, LayoutTexts
+from tidegate.format.layout_texts import NO_LAYOUTS
 
 log = logging.getLogger("tidegate")
 
@@ -83,16 +84,18 @@ class Intake:
         rows = items.filter(pc.equal(kinds, ROWS))
         ddls, _ = read_ddls(items, self.options.rules)
         used = rows["layout"].drop_null().to_numpy()
-        self._learn_layouts(items.filter(pc.equal(kinds, LAYOUT)), used, unknown, layouts_of(ddls))
+        files = items.filter(pc.equal(kinds, LAYOUT))["segment"].to_pylist()
+        self._learn_layouts(files, used, unknown, layouts_of(ddls))
         self._cuts = frozenset(ddl.key.ts for ddl in ddls)
         return bool(len(unknown)) or divides(ddls, rows)
 
-    def _learn_layouts(self, defined: pa.Table, used: Numbers, unknown: Numbers, of_ddls: Numbers) -> None:
-        """Take in new layouts, and bring those back that were given up and are used again."""
+    def _learn_layouts(self, files: list[str], used: Numbers, unknown: Numbers, of_ddls: Numbers) -> None:
+        """Take in the new layouts that tasks left in files, and bring those back that were given up and are used."""
         layouts, now = self.book.layouts, self.clock.steady()
         needed = np.unique(np.concatenate([used, unknown, of_ddls]))
         with self.life.lock:
-            layouts.learn(LayoutTexts.of(defined["layout"].to_numpy(), defined["text"].combine_chunks()), now)
+            for path in files:
+                layouts.learn(read_layouts(path), now)
             missing = layouts.missing(needed)
         back = layouts.record.find_layouts(missing) if len(missing) else NO_LAYOUTS
         with self.life.lock:
@@ -114,6 +117,8 @@ class Intake:
 
     def accept(self, batch: int, items: pa.Table, end: str | None) -> None:
         """The batch's bytes are in the spool: take its items into the ledger."""
+        if pc.any(pc.equal(items["kind"], UNKNOWN_LAYOUT)).as_py():
+            raise BrokenInvariant(f"batch {batch} has rows whose layout was unknown, so it is not whole")
         rows = items.filter(pc.equal(items["kind"], ROWS))
         resolved_ts = pc.max(items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]).as_py() or 0
         self.refusals.shared_targets(rows)

@@ -14,8 +14,8 @@ import pyarrow as pa
 from tidegate.format.ddl.files import SchemaFile
 from tidegate.format.layout import DataKey
 
-# Kinds of items besides layout, resolved and ddl. A stale one counts rows that were durable before, a filtered one rows
-# that the filter leaves out.
+# Kinds of items besides resolved, ddl and layout. The segment of a layout item is a file with new layouts. A stale one
+# counts rows that were durable before, a filtered one rows that the filter leaves out.
 ROWS, STALE, FILTERED, UNKNOWN_LAYOUT, ERROR = "rows", "stale", "filtered", "unknown-layout", "error"
 # Outcomes of a receipt:
 #   unfinished   a retry may succeed                       refused    somebody must change something first
@@ -48,7 +48,7 @@ ITEMS = pa.schema(
         ("length", pa.int64()),
         ("checksum", pa.int64()),  # of its bytes
         ("moved", pa.int32()),  # whether the first and the last transaction have inserts of split updates
-        ("text", pa.string()),  # a layout's or DDL's JSON, or the sentence of an error
+        ("text", pa.string()),  # a DDL's JSON, or the sentence of an error
     ]
 )
 
