@@ -19,6 +19,7 @@ from tidegate.events import EVENTS, LAYOUT, RESOLVED
 from tidegate.executor.floor import Floor
 from tidegate.executor.ingest import check_schema, ingest
 from tidegate.executor.jobs import IngestJob, IngestOptions
+from tidegate.executor.layouts import read_layouts
 from tidegate.executor.rows import ERROR, ITEMS, ROWS, STALE, UNKNOWN_LAYOUT
 from tidegate.executor.segments import FileRoom
 from tidegate.format.encode.csv import CsvOptions
@@ -176,15 +177,16 @@ def test_control_rows_come_back_as_items(tmp_path: Path) -> None:
     rows = [layout_row(), ddl, resolved_row(START_TS + 7)]
     controls = [("ddl", START_TS + 5), (RESOLVED, START_TS + 7)]
     assert [(item["kind"], item["first_ts"]) for item in run(job(tmp_path), rows)] == controls, "the layout is known"
-    defined, *items = run(job(tmp_path, layouts=NO_LAYOUTS), rows)
-    assert [(item["kind"], item["first_ts"]) for item in items] == controls
-    assert (defined["kind"], defined["layout"], defined["text"]) == (LAYOUT, SHAPE.fingerprint, SHAPE.to_json())
     assert list(tmp_path.iterdir()) == [], "nothing to write, so no segment"
+    *items, defined = run(job(tmp_path, layouts=NO_LAYOUTS), rows)
+    assert [(item["kind"], item["first_ts"]) for item in items] == controls
+    assert defined["kind"] == LAYOUT
+    assert read_layouts(defined["segment"]).text.to_pylist() == [SHAPE.to_json()]
 
 
 def test_a_layout_row_serves_the_rows_of_its_own_task(tmp_path: Path) -> None:
     items = run(job(tmp_path, layouts=NO_LAYOUTS), [layout_row(), change(1, START_TS + 1, 1)])
-    assert [item["kind"] for item in items] == [LAYOUT, ROWS]
+    assert [item["kind"] for item in items] == [ROWS, LAYOUT]
 
 
 def test_an_unknown_layout_comes_back_as_an_item_that_names_it(tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ def test_a_task_that_meets_an_unknown_layout_writes_nothing_for_its_batch_runs_a
         [change(1, START_TS + 2, 2)],
     )
     items = run(job(tmp_path, layouts=NO_LAYOUTS), *rows)
-    assert [item["kind"] for item in items] == [LAYOUT, ROWS, UNKNOWN_LAYOUT], "only what came before"
+    assert [item["kind"] for item in items] == [ROWS, LAYOUT, UNKNOWN_LAYOUT], "only what came before"
 
 
 def test_a_chunk_has_rows_of_one_layout(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,19 @@ def keys(*numbers: int) -> Any:
     return np.array(sorted(numbers), np.int64)
 
 
+@dataclass
+class OnRecord:
+    """A journal that has these layouts."""
+
+    known: LayoutTexts = NO_LAYOUTS
+
+    def find_layouts(self, wanted: Any) -> LayoutTexts:
+        return self.known.find(wanted)
+
+    def has_layouts(self, wanted: Any) -> Any:
+        return np.isin(wanted, self.known.fingerprint)
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["learn", "use", "expire"]), st.sets(st.integers(0, 40), max_size=12)), max_size=25
@@ -54,8 +68,8 @@ def keys(*numbers: int) -> Any:
 def test_what_is_used_stays_and_what_was_given_up_comes_back(steps: list[tuple[str, set[int]]]) -> None:
     """Whatever comes in which order: every layout that was learned can be found, here or on record."""
     with tempfile.TemporaryDirectory() as place:
-        on_record = NO_LAYOUTS
-        layouts = Layouts(place, lambda wanted: on_record.find(wanted), TTL_S)
+        record = OnRecord()
+        layouts = Layouts(place, record, TTL_S)
         learned: set[int] = set()
         used_at: dict[int, float] = {}
         now = 0.0
@@ -67,17 +81,19 @@ def test_what_is_used_stays_and_what_was_given_up_comes_back(steps: list[tuple[s
                 learned |= numbers
             elif word == "use":
                 wanted = keys(*(numbers & learned))
-                layouts.bring_back(layouts.record(layouts.missing(wanted)), now)
+                layouts.learn(record.find_layouts(layouts.missing(wanted)), now)
                 layouts.use(wanted, now)
                 used_at |= dict.fromkeys(wanted.tolist(), now)
             else:
                 fresh = layouts.fresh()
-                on_record = LayoutTexts.all_of([on_record, fresh])
+                record.known = LayoutTexts.all_of([record.known, fresh])
                 layouts.recorded(fresh.fingerprint)
                 layouts.expire(now, lambda: keys())
                 gone = set(layouts.missing(keys(*used_at)).tolist())
                 assert all(used_at.pop(number) + TTL_S <= now for number in gone)
-            found = LayoutTexts.all_of([layouts.find(keys(*learned)), layouts.record(layouts.missing(keys(*learned)))])
+            found = LayoutTexts.all_of(
+                [layouts.find(keys(*learned)), record.find_layouts(layouts.missing(keys(*learned)))]
+            )
             assert found.table().equals(texts(*learned).table())
             read = pickle.loads(pickle.dumps(layouts.for_job())).find(keys(*used_at))
             assert read.fingerprint.tolist() == sorted(used_at)
@@ -85,7 +101,7 @@ def test_what_is_used_stays_and_what_was_given_up_comes_back(steps: list[tuple[s
 
 
 def test_a_layout_is_given_up_after_the_ttl_unless_an_item_needs_it(tmp_path: Path) -> None:
-    layouts = Layouts(str(tmp_path), lambda _: NO_LAYOUTS, TTL_S)
+    layouts = Layouts(str(tmp_path), OnRecord(), TTL_S)
     layouts.learn(texts(1, 2, 3, 4), 0.0)
     layouts.recorded(keys(1, 2, 3))
     layouts.use(keys(2), 90.0)
@@ -94,7 +110,7 @@ def test_a_layout_is_given_up_after_the_ttl_unless_an_item_needs_it(tmp_path: Pa
 
 
 def test_files_stay_few_and_a_layout_takes_some_bytes_of_memory(tmp_path: Path) -> None:
-    layouts = Layouts(str(tmp_path), lambda _: NO_LAYOUTS, TTL_S)
+    layouts = Layouts(str(tmp_path), OnRecord(), TTL_S)
     for n in range(300):
         layouts.learn(texts(*range(10 * n, 10 * n + 10)), 0.0)
     paths = layouts.for_job().paths
@@ -168,6 +184,8 @@ def test_after_a_restart_no_layout_is_read_before_a_row_needs_it(tmp_path: Path,
     changefeed.close()
     again = opened(store, tmp_path, clock)
     assert len(again.book.layouts) == 0
+    feed(again, 29, [layout_row()], None)
+    assert not len(again.book.layouts.fresh()), "it is on record"
     land(again, 30, change(1, START_TS + 30, 30), wide(2, 30))
     assert len(again.book.layouts) == 2
     assert len(landed(store, "t1")) == 30

@@ -76,7 +76,7 @@ class Changefeed:
         # With routes two tables of other names may have one target.
         self.ledger.queues.unseen.was_empty = started.was_empty and o.rules.routes_nothing
         self.observer = Observer(self.life, self.clock, self.ledger, self.metrics, self.totals)
-        layouts = Layouts(str(self.spool.disk), started.journal.find_layouts, limits.state_ttl_s)
+        layouts = Layouts(str(self.spool.disk), started.journal, limits.state_ttl_s)
         layouts.learn(LayoutTexts.of_dict(found.layouts), self.clock.steady())
         self.book = PlanBook(
             self.ledger, layouts, self.spool.reader, o.land, rules, o.changefeed_id,

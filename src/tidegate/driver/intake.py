@@ -29,13 +29,22 @@ from tidegate.driver.observer import LeftOut, Observer, Read
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
 from tidegate.driver.room import RoomLeft
-from tidegate.errors import BadEvents, SpoolFull, SpoolTooSmall, StoreUnavailable, TidegateError, error_named
+from tidegate.errors import (
+    BadEvents,
+    BrokenInvariant,
+    SpoolFull,
+    SpoolTooSmall,
+    StoreUnavailable,
+    TidegateError,
+    error_named,
+)
 from tidegate.events import LAYOUT, RESOLVED, shown_time
 from tidegate.executor.floor import Floor
 from tidegate.executor.jobs import IngestJob, IngestOptions
+from tidegate.executor.layouts import read_layouts
 from tidegate.executor.rows import ERROR, FILTERED, ROWS, SET_ASIDE, STALE, UNKNOWN_LAYOUT
 from tidegate.executor.spool import Segments
-from tidegate.format.layout_texts import NO_LAYOUTS, LayoutTexts
+from tidegate.format.layout_texts import NO_LAYOUTS
 
 log = logging.getLogger("tidegate")
 
@@ -125,19 +134,20 @@ class Intake:
         with self.life.lock:
             compared = self.refusals.compared_layouts(rows)
         needed = np.unique(np.concatenate([used, unknown, layouts_of(self._ddls), compared]))
-        self._learn_layouts(items.filter(pc.equal(kinds, LAYOUT)), needed, unknown)
+        self._learn_layouts(items.filter(pc.equal(kinds, LAYOUT))["segment"].to_pylist(), needed, unknown)
         self._cuts = frozenset(ddl.key.ts for ddl in self._ddls)
         return bool(len(unknown)) or divides(self._ddls, rows)
 
-    def _learn_layouts(self, defined: pa.Table, needed: Numbers, unknown: Numbers) -> None:
-        """Take in new layouts, and bring those back that were given up and are used again."""
+    def _learn_layouts(self, files: list[str], needed: Numbers, unknown: Numbers) -> None:
+        """Take in the new layouts that tasks left in files, and bring those back that were given up and are used."""
         layouts, now = self.book.layouts, self.clock.steady()
         with self.life.lock:
-            layouts.learn(LayoutTexts.of(defined["layout"].to_numpy(), defined["text"].combine_chunks()), now)
+            for path in files:
+                layouts.learn(read_layouts(path), now)
             missing = layouts.missing(needed)
-        back = layouts.record(missing) if len(missing) else NO_LAYOUTS
+        back = layouts.record.find_layouts(missing) if len(missing) else NO_LAYOUTS
         with self.life.lock:
-            layouts.bring_back(back, now)
+            layouts.learn(back, now)
             missing = layouts.missing(needed)
             layouts.use(np.setdiff1d(needed, missing, assume_unique=True), now)
         never = np.intersect1d(unknown, missing)
@@ -166,6 +176,8 @@ class Intake:
 
         `estimated_bytes` is what the source thought they would be.
         """
+        if pc.any(pc.equal(items["kind"], UNKNOWN_LAYOUT)).as_py():
+            raise BrokenInvariant(f"batch {batch} has rows whose layout was unknown, so it is not whole")
         rows = items.filter(pc.equal(items["kind"], ROWS))
         resolved_ts = pc.max(items.filter(pc.equal(items["kind"], RESOLVED))["first_ts"]).as_py() or 0
         ddls, self._ddls = self._ddls, []

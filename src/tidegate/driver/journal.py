@@ -47,7 +47,7 @@ from tidegate.driver.layout_record import LayoutRecord
 from tidegate.errors import LandingError, StoreUnavailable, TidegateError
 from tidegate.format.layout import PathOptions
 from tidegate.format.layout_texts import NO_LAYOUTS, LayoutTexts
-from tidegate.format.pieces import Numbers
+from tidegate.format.pieces import Flags, Numbers
 from tidegate.storage.store import Store
 
 _COMPACT_AFTER = 256
@@ -121,12 +121,16 @@ class Journal:
         with self._noting:
             return list(self._confirmed), list(self._withdrawn)
 
+    def has_layouts(self, wanted: Numbers) -> Flags:
+        """Which of these layouts are on record."""
+        return self.layouts.has(wanted)
+
     def find_layouts(self, wanted: Numbers) -> LayoutTexts:
         """Those of the wanted layouts, which are sorted, that are on record. A request for each entry that has some."""
         for _ in range(_LOOKS):  # a compaction may put entries together meanwhile
             parts = [self._layouts_in(number) for number in np.unique(self.layouts.find(wanted)).tolist()]
             found = LayoutTexts.all_of([part.find(wanted) for part in parts])
-            if len(found) == int(self.layouts.has(wanted).sum()):
+            if len(found) == int(self.has_layouts(wanted).sum()):
                 break
         return found
 
@@ -233,7 +237,7 @@ class Journal:
             )
 
     def _write(self, files: pa.Table, head: Head) -> None:
-        fresh = head.layouts.take(~self.layouts.has(head.layouts.fingerprint))
+        fresh = head.layouts.take(~self.has_layouts(head.layouts.fingerprint))
         self._last_head = replace(head, layouts=NO_LAYOUTS, confirmed=[], withdrawn=[], takeover=False, surpassed=False)
         self._put_entry(files, {**head.json(), "writer": self.writer}, fresh)
         if head.takeover:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.format.layout_texts import NO_KEYS
-from tidegate.format.pieces import Numbers
+from tidegate.format.pieces import Flags, Numbers
 
 SMALL = 4096  # layouts; an entry with fewer is put together with others
 
@@ -28,7 +28,7 @@ class LayoutRecord:
         """The entries that have the wanted layouts; those that are not on record have none."""
         return self.entry[np.isin(self.fingerprint, wanted)]
 
-    def has(self, wanted: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def has(self, wanted: Numbers) -> Flags:
         return np.isin(wanted, self.fingerprint)
 
     def noted(self, fingerprints: Numbers, entry: int) -> LayoutRecord:

@@ -4,7 +4,7 @@ A million tables may have a million layouts, a kilobyte each. So no definition s
 their rows need (`executor/layouts.py`). A layout that no row has used for `state-ttl` is given up here. It stays in the
 journal, in the entry that put it on record, and comes back from there when a row uses it again (decision 0029).
 
-The caller holds the changefeed's lock, but for `record`, which asks the store.
+The caller holds the changefeed's lock.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +27,21 @@ _FILE_LAYOUTS = 1 << 16  # files are merged up to this size, which takes some 50
 _PARSED = 1024  # layouts that are kept as objects
 _LOOKS = 8  # per time to live: how often to look for layouts that nobody uses
 
-Record = Callable[[Numbers], LayoutTexts]
+
+class Record(Protocol):
+    """What the journal has of layouts."""
+
+    def find_layouts(self, wanted: Numbers) -> LayoutTexts:
+        """Those of these that are on record. Asks the store."""
+
+    def has_layouts(self, wanted: Numbers) -> Flags:
+        """Which of these are on record."""
 
 
 @dataclass
 class Layouts:
     directory: str  # of the spool
-    record: Record  # reads from the journal those of these that it has
+    record: Record
     ttl_s: float
     _key: Numbers = field(default_factory=lambda: NO_KEYS)  # fingerprints, sorted
     _used_at: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -75,14 +84,7 @@ class Layouts:
         return self._parsed[fingerprint]
 
     def learn(self, texts: LayoutTexts, now: float) -> None:
-        """Layout rows came. Those that are not here go on record with the next entry."""
-        self._add(texts, now, fresh=np.ones(len(texts), np.bool_))
-
-    def bring_back(self, texts: LayoutTexts, now: float) -> None:
-        """These were on record, and are used again."""
-        self._add(texts, now, fresh=np.zeros(len(texts), np.bool_))
-
-    def _add(self, texts: LayoutTexts, now: float, fresh: Flags) -> None:
+        """Layout rows came, or the journal was asked. What is not on record yet goes there with the next entry."""
         new = ~np.isin(texts.fingerprint, self._key)
         if not new.any():
             return
@@ -90,7 +92,7 @@ class Layouts:
         at = np.searchsorted(self._key, texts.fingerprint)
         self._key = np.insert(self._key, at, texts.fingerprint)
         self._used_at = np.insert(self._used_at, at, now)
-        self._fresh = np.insert(self._fresh, at, fresh[new])
+        self._fresh = np.insert(self._fresh, at, ~self.record.has_layouts(texts.fingerprint))
         self._write(texts)
         self._merge_files()
 

@@ -95,7 +95,10 @@ def _sides(version: Ints, layout: Ints, ts: Ints, cuts: tuple[int, ...]) -> Ints
 
     All of these begin a chunk.
     """
-    changes = (version[1:] != version[:-1]) | (layout[1:] != layout[:-1])
+    changes = layout[1:] != layout[:-1]
+    if not cuts and not changes.any():  # nearly always
+        return version
+    changes |= version[1:] != version[:-1]
     if cuts:
         changes |= np.diff(np.searchsorted(cuts, ts, side="right")) != 0
     return np.append(0, np.cumsum(changes))

@@ -22,11 +22,10 @@ from tidegate.events import EVENTS, KINDS, LAST_TS, LAYOUT, ROW_KINDS, TABLE_IDS
 from tidegate.executor.append import Appender
 from tidegate.executor.aside import Aside
 from tidegate.executor.jobs import IngestJob
-from tidegate.executor.layouts import TaskLayouts
+from tidegate.executor.layouts import TaskLayouts, write_layouts
 from tidegate.executor.rows import ERROR, FILTERED, ITEMS, STALE, UNKNOWN_LAYOUT, with_all_columns
 from tidegate.format.layout_columns import distinct_layouts
 from tidegate.format.layout_texts import defined
-from tidegate.format.pieces import Numbers
 from tidegate.format.rules.changes import Splitter, TableRules
 from tidegate.sources import open_source
 
@@ -75,8 +74,7 @@ def _ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> lis
             _take(task, events)
         if (rest := task.splitter.rest()) is not None and not task.unknown:
             appender.append(rest)
-    if task.unknown:
-        task.items.append(_layout_items(UNKNOWN_LAYOUT, np.array(sorted(task.unknown), np.int64)))
+    task.items.extend(_layout_items(task, job.room.layouts_path(name)))
     for word, count, ts in ((STALE, appender.stale, appender.stale_ts), (FILTERED, task.filtered, task.filtered_ts)):
         if count:
             task.items.append(_control(word, ts=ts, rows=count))
@@ -114,19 +112,23 @@ def _take_control(task: _Task, events: pa.RecordBatch) -> None:
     is_layout = pc.equal(events.column("kind"), LAYOUT)
     layouts = events.filter(is_layout)
     if layouts.num_rows:
-        new = task.layouts.define(defined(layouts))
-        task.items.append(_layout_items(LAYOUT, new.fingerprint, new.text))
+        task.layouts.define(defined(layouts))
         events = events.filter(pc.invert(is_layout))
     for event in events.select(["kind", "commit_ts", "seq", "table_id", "ddl"]).to_pylist():
         task.items.append(_control(event["kind"], event["ddl"], event["commit_ts"], event["seq"], event["table_id"]))
 
 
-def _layout_items(kind: str, fingerprints: Numbers, texts: pa.Array | None = None) -> pa.RecordBatch:
-    """Items that say something about layouts."""
-    count = len(fingerprints)
-    columns: dict[str, pa.Array] = {"kind": pa.repeat(kind, count), "layout": pa.array(fingerprints)}
-    columns |= {"text": texts} if texts is not None else {}
-    return with_all_columns(columns, count)
+def _layout_items(task: _Task, path: str) -> Iterator[pa.RecordBatch]:
+    """One item that names the file with the new layouts, which is written here, and one for each unknown layout."""
+    new = task.layouts.new()
+    if len(new):
+        write_layouts(path, new)
+        yield with_all_columns({"kind": pa.array([LAYOUT]), "segment": pa.array([path])}, 1)
+    if task.unknown:
+        count = len(task.unknown)
+        yield with_all_columns(
+            {"kind": pa.repeat(UNKNOWN_LAYOUT, count), "layout": pa.array(sorted(task.unknown))}, count
+        )
 
 
 def _control(

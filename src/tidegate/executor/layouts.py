@@ -1,12 +1,13 @@
 """Layouts for tasks: the driver keeps definitions in files of the spool, and a task reads those that its rows need.
 
 A job would otherwise carry all layouts that were ever seen: 375 MiB for a million tables of ten columns. A file has the
-definitions sorted by fingerprint. It is mapped, so a task touches only the pages with what it looks for.
+definitions sorted by fingerprint. It is mapped, so a task touches only the pages with what it looks for. The other way,
+a task leaves new definitions in a file, and its item has only the name.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
@@ -38,13 +39,9 @@ class LayoutFiles:
         for path in self.paths:
             if not len(wanted):
                 break
-            parts.append(_found_in(path, wanted))
+            parts.append(read_layouts(path).find(wanted))
             wanted = np.setdiff1d(wanted, parts[-1].fingerprint, assume_unique=True)
         return LayoutTexts.all_of(parts)
-
-
-def _found_in(path: str, wanted: Numbers) -> LayoutTexts:
-    return read_layouts(path).find(wanted)
 
 
 def read_layouts(path: str) -> LayoutTexts:
@@ -74,13 +71,15 @@ class TaskLayouts:
     _own: LayoutTexts = NO_LAYOUTS
     _columns: LayoutColumns | None = None
     _texts: LayoutTexts = NO_LAYOUTS  # of `_columns`
-    _layouts: dict[int, Layout] = field(default_factory=dict)
 
-    def define(self, texts: LayoutTexts) -> LayoutTexts:
-        """Layout rows came; returns those of them that the driver does not know."""
+    def define(self, texts: LayoutTexts) -> None:
+        """Layout rows came."""
         self._own = LayoutTexts.all_of([self._own, texts])
-        known = self.job.find(texts.fingerprint).fingerprint
-        return texts.take(~np.isin(texts.fingerprint, known))
+
+    def new(self) -> LayoutTexts:
+        """Those that were defined here and that the driver does not know."""
+        known = self.job.find(self._own.fingerprint).fingerprint
+        return self._own.take(~np.isin(self._own.fingerprint, known))
 
     def columns(self, wanted: Numbers) -> tuple[LayoutColumns | None, Numbers]:
         """The columns of the wanted layouts, which are sorted; None if some are unknown, and which these are."""

@@ -14,8 +14,9 @@ import pyarrow as pa
 from tidegate.format.ddl.files import SchemaFile
 from tidegate.format.layout import DataKey
 
-# Kinds of items besides layout, resolved and ddl. A stale one counts rows that were durable before, a filtered one rows
-# that the filter leaves out, one set aside rows of a table that cannot be written, with the last reason as text.
+# Kinds of items besides resolved, ddl and layout. The segment of a layout item is a file with new layouts. A stale one
+# counts rows that were durable before, a filtered one rows that the filter leaves out, one set aside rows of a table
+# that cannot be written, with the last reason as text.
 ROWS, STALE, FILTERED, UNKNOWN_LAYOUT, ERROR = "rows", "stale", "filtered", "unknown-layout", "error"
 SET_ASIDE = "set-aside"
 # Outcomes of a receipt:
@@ -49,7 +50,7 @@ ITEMS = pa.schema(
         ("length", pa.int64()),
         ("checksum", pa.int64()),  # of its bytes
         ("moved", pa.int32()),  # whether the first and the last transaction have inserts of split updates
-        ("text", pa.string()),  # a layout's or DDL's JSON, the sentence of an error, a reason
+        ("text", pa.string()),  # a DDL's JSON, the sentence of an error, a reason
     ]
 )
 

@@ -145,6 +145,9 @@ class FileRoom(FileSegments):
     def writer(self, name: str) -> FileWriter:
         return FileWriter(self, name)
 
+    def layouts_path(self, name: str) -> str:
+        return f"{self.disk_dir or self.memory_dir}/{name}-layouts.seg"
+
 
 @dataclass
 class FileWriter:

@@ -62,6 +62,9 @@ class Room(SegmentReader, Protocol):
     def writer(self, name: str) -> SegmentWriter:
         """`name` begins the names of its segments: `<batch>-<partition>-<attempt>`."""
 
+    def layouts_path(self, name: str) -> str:
+        """The file for the new layouts of this task. It goes with the segments of its batch that no item names."""
+
 
 class Segments(Protocol):
     """The segments of one changefeed as its driver sees them. Opening one takes a lock and deletes what a run left."""

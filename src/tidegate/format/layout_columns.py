@@ -125,6 +125,10 @@ class RowLayouts(NamedTuple):
 
         The first step has the first key column of every row that has a key, the next the second, and so on.
         """
+        if len(self.layouts.fingerprint) == 1:  # the hot path: one position for all rows
+            for position in self.layouts.key_position:
+                yield np.arange(len(rows)), np.array([position])
+            return
         entry = self.entry[rows]
         first, count = self.layouts.key_first[entry], np.diff(self.layouts.key_first)[entry]
         for step in range(int(count.max(initial=0))):

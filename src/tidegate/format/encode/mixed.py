@@ -4,8 +4,8 @@ A batch with as many layouts as tables has few rows of each, so nothing may cost
 lines are one flat array. Values of one definition need the same work, whatever table they are from, so each kind of
 work is done once, for all its values. Then the pieces of all lines are put together by one Arrow `take`.
 
-What these encoders refuse is only found here, not described: whoever calls them encodes each layout alone then, and
-that says which row is wrong.
+What these encoders refuse is only found here, not described: `protocol` then looks for the layout that is to blame, and
+encodes it alone, which says which rows are wrong.
 """
 
 from __future__ import annotations
