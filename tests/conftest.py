@@ -35,8 +35,11 @@ from tidegate.config.settings import load_settings
 from tidegate.storage.store import Store, open_store
 
 # A busy machine breaks no law by a slow example. HYPOTHESIS_PROFILE=long looks further.
-hypothesis.settings.register_profile("tests", deadline=None, max_examples=30, derandomize=True)
-hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
+_PATIENT = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile(
+    "tests", deadline=None, max_examples=30, derandomize=True, suppress_health_check=_PATIENT
+)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=1000, suppress_health_check=_PATIENT)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
 _ROOT = Path(__file__).parents[1]

@@ -206,11 +206,23 @@ def test_only_a_batch_with_a_chunk_around_a_ddl_runs_again(opened: Open) -> None
     changefeed = opened()
     job = changefeed.intake.ingest_job(1, 1 << 20)
     assert job.cuts == ()
+    t1, t2 = (
+        {
+            "kind": "rows",
+            "table_id": n,
+            "table_name": f"t{n}",
+            "schema_name": "shop",
+            "span": 0,
+            "version": 1,
+            "layout": 7,
+        }
+        for n in (1, 2)
+    )
     items = pa.Table.from_pylist(
         [
-            {"kind": "rows", "table_id": 1, "first_ts": START_TS + 1, "last_ts": START_TS + 4},
-            {"kind": "rows", "table_id": 1, "first_ts": START_TS + 5, "last_ts": START_TS + 9},
-            {"kind": "rows", "table_id": 2, "first_ts": START_TS + 1, "last_ts": START_TS + 9},
+            {**t1, "first_ts": START_TS + 1, "last_ts": START_TS + 4},
+            {**t1, "first_ts": START_TS + 5, "last_ts": START_TS + 9},
+            {**t2, "first_ts": START_TS + 1, "last_ts": START_TS + 9},
             {"kind": DDL, "table_id": 1, "first_ts": START_TS + 5, "first_seq": 0, "text": add_index(5)["ddl"]},
         ],
         schema=ITEMS,

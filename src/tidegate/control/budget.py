@@ -15,7 +15,7 @@ from tidegate.control.columns import Numbers
 from tidegate.control.dispatchers import Dispatchers
 from tidegate.control.limits import Limits
 from tidegate.control.rounds import Round
-from tidegate.format.tables import CHECK, LOOK, SETTLED
+from tidegate.format.tables import NEW, SETTLED
 
 _TABLE_REQUESTS = 2  # for a table with one file: put the data, put the index
 _SAVED_S = 2.0  # unspent requests are kept this long, so that a burst after an idle hour stays small
@@ -75,5 +75,6 @@ class Budget:
 
 def _least_requests(round_: Round) -> int:
     """A put for each file, each index and each schema file; a list before schema files that may exist."""
-    lists = int(((round_.schema == CHECK) | (round_.schema == LOOK)).sum())
-    return len(round_) + len(np.unique(round_.lane)) + int((round_.schema != SETTLED).sum()) + lists
+    puts = int((round_.schema != SETTLED).sum())
+    lists = puts - int((round_.schema == NEW).sum())
+    return len(round_) + len(np.unique(round_.lane)) + puts + lists
