@@ -240,9 +240,11 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(table=st.sampled_from(TABLES), length=SIZES)
     def a_transaction_goes_on_in_the_next_batch(self, table: int, length: int) -> None:
         """It may, unless one of its parts has the insert of a split update."""
-        accepted = self.model.accepted[table]
-        if not accepted or accepted[-1].ts != self.ts:
+        accepted, room = self.model.accepted[table], self.ledger.reading.room_bytes
+        if not accepted or accepted[-1].ts != self.ts or (room is not None and length + ITEM_BYTES > room):
             return
+        if room is None:
+            self.largest = max(self.largest, length + ITEM_BYTES)
         self.batch += 1
         item = self._item(table, length, 0)
         before = [part.key[1] for part in accepted if part.ts == self.ts and part.batch == accepted[-1].batch]
