@@ -24,7 +24,7 @@ from tidegate.errors import SpoolError
 
 LOCK = "lock"
 _OWNED, _SWEPT = (f"tidegate {word} on {platform.node()}\n".encode() for word in ("runs", "sweeps"))
-_TRIES, _TRY_AGAIN_S = 100, 0.02
+_TRIES, _TRY_AGAIN_S = 1_000, 0.02  # a sweep is short, but a busy machine may not let it end
 
 
 @dataclass
