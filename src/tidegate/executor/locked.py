@@ -24,7 +24,8 @@ from tidegate.errors import SpoolError
 
 LOCK = "lock"
 _OWNED, _SWEPT = (f"tidegate {word} on {platform.node()}\n".encode() for word in ("runs", "sweeps"))
-_TRIES, _TRY_AGAIN_S = 1_000, 0.02  # a sweep is short, but a busy machine may not let it end
+# A sweep is short, but a busy machine may not let it end soon, or say soon that it is one.
+_TRIES, _UNSAID, _TRY_AGAIN_S = 1_000, 50, 0.02
 
 
 @dataclass
@@ -37,7 +38,8 @@ class LockedDirectory:
     @classmethod
     def take(cls, path: Path) -> LockedDirectory:
         """The directory made and its lock held. Waits while another start removes what a dead process left in it."""
-        for tries in range(_TRIES):
+        unsaid = 0  # times in a row that it did not say that it sweeps
+        for _ in range(_TRIES):
             lock = _open(path)
             if lock is None:
                 continue
@@ -49,7 +51,8 @@ class LockedDirectory:
                 continue
             swept = os.pread(lock, len(_SWEPT), 0) == _SWEPT
             os.close(lock)
-            if tries > 2 and not swept:  # it may have been locked only a moment ago, and not say yet what for
+            unsaid = 0 if swept else unsaid + 1
+            if unsaid > _UNSAID:  # it may have been locked only a moment ago, and not say yet what for
                 break
             time.sleep(_TRY_AGAIN_S)
         raise SpoolError(
