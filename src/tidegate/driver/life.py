@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from tidegate.errors import TidegateError
+
 _WAIT_S = 0.05
 
 T = TypeVar("T")
@@ -81,6 +83,8 @@ class Life:
         self._closed.wait(seconds)
 
     def raise_error(self) -> None:
-        """Every waiter ends with the first error itself: its type says whether a new start may help."""
-        if self.error is not None:
-            raise self.error
+        """Every waiter ends with the first error, which also says whether a new start may help."""
+        if (cause := self.error) is not None:
+            stopped = TidegateError(f"the changefeed has stopped: {cause}")
+            stopped.retry = not isinstance(cause, TidegateError) or cause.retry
+            raise stopped from cause
