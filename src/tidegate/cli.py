@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 from tidegate import __version__
 from tidegate.arguments import make_parser
 from tidegate.clock import SystemClock, now_ms
-from tidegate.config.settings import Settings, duration_s, effective, load_settings, read_config, redacted
+from tidegate.config.settings import Settings, duration_s, effective, load_settings, read_config
 from tidegate.errors import BadSetting, OnlyRepeats, TidegateError, UsageError
 from tidegate.format.bad_rows import FOLDER as BAD_ROWS
 from tidegate.storage.store import open_store
 from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
 from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
+from tidegate.wording import redacted
 
 if TYPE_CHECKING:
     from tidegate.spark.handle import Handle

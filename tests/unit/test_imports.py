@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "tidegate"
 MODULES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
 
 PURE = ("format/", "control/", "sources/mysql/log/")
-WORDS = ("events", "errors", "clock")
+WORDS = ("events", "errors", "clock", "wording")
 # Each room and the rooms it may import from besides itself and the shared words.
 ROOMS: dict[str, tuple[str, ...]] = {
     "format": (),

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tidegate.config.settings import changefeed_id, effective, load_settings, redacted
+from tidegate.config.settings import changefeed_id, effective, load_settings
 from tidegate.config.store_keys import STORE_KEYS
 from tidegate.errors import BadSetting
 from tidegate.executor.jobs import LandJob, LandOptions
@@ -19,11 +19,12 @@ from tidegate.format.layout import PathOptions
 from tidegate.storage.access import bucket_and_prefix
 from tidegate.storage.store import open_store
 from tidegate.tools.display import Summary
+from tidegate.wording import redacted
 
 SECRET = "hunter2hunter2/+hg=="
 SECRETS = {
     "s3": {"access-key": "hunter2id", "secret-access-key": SECRET, "session-token": SECRET},
-    "gs": {"credentials-file": "/keys/hunter2.json"},
+    "gs": {"credentials-file": "/keys/google.json"},
     "azblob": {"account-name": "me", "account-key": SECRET},
 }
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from tidegate.config.layers import config_layer, merged, override_layer, uri_layer
 from tidegate.config.options import OPTIONS
-from tidegate.config.sink_uri import SCHEMES, changefeed_id, redacted, split_sink_uri
+from tidegate.config.sink_uri import SCHEMES, changefeed_id, split_sink_uri
 from tidegate.config.store_keys import STORE_KEYS, read_access, shown_access
 from tidegate.config.text import duration_s, show_duration, show_size, size_bytes
 from tidegate.errors import BadSetting
@@ -30,6 +30,7 @@ from tidegate.format.encode.protocol import EXTENSIONS
 from tidegate.format.layout import PathOptions
 from tidegate.format.rules.rules import ColumnSelectors, EventFilters, Routes, Rules, TableFilter
 from tidegate.storage.access import NO_ACCESS, Access
+from tidegate.wording import redacted
 
 __all__ = [
     "OPTIONS",
@@ -40,7 +41,6 @@ __all__ = [
     "effective",
     "load_settings",
     "read_config",
-    "redacted",
     "shape",
     "show_duration",
     "show_size",
@@ -126,13 +126,15 @@ class Settings:
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The TOML file as nested dicts, for `load_settings`."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))  # some editors begin with a byte-order mark
     except OSError as exc:
         raise BadSetting(f"config file {os.fspath(path)!r} cannot be read: {exc.strerror or exc}") from exc
     except UnicodeDecodeError as exc:
         raise BadSetting(f"config file {os.fspath(path)!r} is not UTF-8 text: {exc.reason}") from exc
     except tomllib.TOMLDecodeError as exc:
         raise BadSetting(f"config file {os.fspath(path)!r} is not valid TOML: {exc}") from exc
+    except RecursionError:
+        raise BadSetting(f"config file {os.fspath(path)!r} is nested too deeply: no option is") from None
 
 
 _NOTHING: Mapping[str, Any] = {}

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate import sources
 from tidegate.clock import SystemClock
-from tidegate.config.settings import Settings, load_settings, redacted
+from tidegate.config.settings import Settings, load_settings
 from tidegate.control.retries import pause_s
 from tidegate.control.top import TableLine
 from tidegate.driver.causes import cause_of, sentence_of
@@ -39,6 +39,7 @@ from tidegate.spark.query import OpenSource, Position, Query
 from tidegate.spark.session import check_session
 from tidegate.spark.wiring import changefeed_options, spool_options
 from tidegate.storage.store import StoreOpener, open_store
+from tidegate.wording import redacted
 
 log = logging.getLogger("tidegate")
 
