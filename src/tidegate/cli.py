@@ -29,7 +29,7 @@ from tidegate.format.bad_rows import FOLDER as BAD_ROWS
 from tidegate.storage.store import open_store
 from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
 from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
-from tidegate.wording import redacted
+from tidegate.wording import redacted, shell_word
 
 if TYPE_CHECKING:
     from tidegate.spark.handle import Handle
@@ -149,7 +149,8 @@ class _Signals:
 
 def _attend(handle: Handle, settings: Settings, duration: float | None, arguments: argparse.Namespace) -> int:
     """Poll, show, and stop when time is up or a signal comes."""
-    from tidegate.tools.display import Display, summary
+    from tidegate.tools.display import Display
+    from tidegate.tools.summary import summary
 
     signals, display, started = _Signals(), Display(sys.stdout, settings, SystemClock()), time.monotonic()
     if handle.metrics_port is not None:
@@ -165,7 +166,7 @@ def _attend(handle: Handle, settings: Settings, duration: float | None, argument
         display.show(handle.status())
     display.close(handle.status())
     report = summary(handle.status(), handle.changefeed, time.monotonic() - started)
-    print(report.text(_program(), redacted(arguments.source), redacted(arguments.sink)))
+    print(report.text(_program(), _repeated(arguments)))
     if arguments.report:
         Path(arguments.report).write_text(json.dumps(report.figures, indent=2) + "\n", encoding="utf-8")
     handle.await_termination()
@@ -175,6 +176,17 @@ def _attend(handle: Handle, settings: Settings, duration: float | None, argument
 def _program() -> str:
     """How the user called us, so that the next commands can be copied."""
     return sys.argv[0] if os.path.basename(sys.argv[0]) == "tidegate" else "tidegate"
+
+
+def _repeated(arguments: argparse.Namespace) -> str:
+    """The words that the next command needs as well, as a shell takes them; secrets are `***`."""
+    words = [arguments.config] if arguments.config else []
+    words += ["--source", redacted(arguments.source), "--sink", redacted(arguments.sink)]
+    for flag, value in (("--changefeed-id", arguments.changefeed_id), ("--spool-dir", arguments.spool_dir)):
+        words += [flag, value] if value is not None else []
+    for text in arguments.option:
+        words += ["--option", text]
+    return " ".join(map(shell_word, words))
 
 
 def _stop_spark(spark: Any) -> None:

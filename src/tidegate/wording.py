@@ -1,9 +1,10 @@
-"""How things are said to a user: no secret is shown, no control character reaches a terminal, a typo gets a hint."""
+"""How things are said to a user: no secret, no control character, a hint for a typo, figures with units."""
 
 from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Collection
 from urllib.parse import unquote
 
@@ -51,6 +52,19 @@ def escaped(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def shell_word(text: str) -> str:
+    r"""`shell_word("a b")` is `'a b'`; with control characters, as `$'a\x0ab'`, which bash and zsh read."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return f"$'{''.join(map(_shell_letter, text))}'"
+
+
+def _shell_letter(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+
+
 def hint(name: str, known: Collection[str], page: str) -> str:
     """What to write instead of an unknown name: `did you mean 'file-size'?`, else all names if they are few."""
     if near := nearest(name, known):
@@ -72,3 +86,28 @@ def _either(words: list[str]) -> str:
     """`'a'`, `'a' or 'b'`, `'a', 'b' or 'c'`."""
     shown = [repr(word) for word in words]
     return " or ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def human_bytes(size: float) -> str:
+    """`human_bytes(1_600_000)` is "1.5 MiB": three digits at most, for people. `show_size` is exact."""
+    power = 0
+    while size >= 999.5 and power < len(_UNITS) - 1:
+        size, power = size / 1024, power + 1
+    return f"{size:.1f} {_UNITS[power]}" if power and size < 99.95 else f"{size:.0f} {_UNITS[power]}"
+
+
+def human_seconds(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3m 05s`, `2h 07m`, `3d 04h`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    hours, rest_m = divmod(minutes, 60)
+    days, rest_h = divmod(hours, 24)
+    if days:
+        return f"{days}d {rest_h:02d}h"
+    if hours:
+        return f"{hours}h {rest_m:02d}m"
+    return f"{minutes}m {rest_s:02d}s" if minutes else f"{rest_s} s"

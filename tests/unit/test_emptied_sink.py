@@ -65,9 +65,9 @@ def test_a_batch_that_comes_after_the_first_error_ends_with_that_error_itself(op
     """The type says whether a new start may help, and with which code the process exits."""
     changefeed = opened()
     changefeed.life.fail(SinkEmptied("the journal is gone"))
-    with pytest.raises(SinkEmptied, match="^the journal is gone$"):
+    with pytest.raises(SinkEmptied, match=r"^the journal is gone$"):
         feed(changefeed, 0, TinySource().batch(0), "0")
-    with pytest.raises(SinkEmptied, match="^the journal is gone$"):
+    with pytest.raises(SinkEmptied, match=r"^the journal is gone$"):
         changefeed.intake.await_wake(0, 0.0)
 
 

@@ -205,7 +205,7 @@ def assert_no_secret(errors: list[TidegateError]) -> None:
 
 def test_a_read_that_is_cut_off_may_pass(rude: Callable[..., tuple[Store, list[str]]]) -> None:
     store, _ = rude(cuts_off)
-    with pytest.raises(StoreUnavailable, match="the answer of http://.* was cut off"):
+    with pytest.raises(StoreUnavailable, match=r"the answer of http://.* was cut off"):
         store.get(PATH)
 
 

@@ -447,6 +447,24 @@ def test_a_csv_delimiter_may_have_three_characters(delimiter: str) -> None:
     assert load_settings(SINK, {"sink": {"csv": csv}}).csv.delimiter == delimiter
 
 
+@pytest.mark.parametrize("terminator", ["\\n", "\\r\\n"])
+def test_a_terminator_of_plain_letters_is_noted(terminator: str) -> None:
+    [note] = load_settings(SINK, {"sink": {"terminator": terminator}}).notes
+    assert note.startswith(f"terminator is {len(terminator)} plain characters, {terminator}, and no control character")
+    assert load_settings(SINK, {"sink": {"terminator": "\n"}}).notes == ()
+
+
+def test_an_empty_terminator_is_noted() -> None:
+    [note] = load_settings(SINK + "?terminator=").notes
+    assert "nothing divides the rows" in note
+
+
+def test_rules_that_can_take_no_table_are_noted() -> None:
+    [note] = load_settings(SINK, {"filter": {"rules": ["!shop.log", "!shop.tmp_*"]}}).notes
+    assert "take no table" in note
+    assert load_settings(SINK, {"filter": {"rules": ["shop.*", "!shop.tmp_*"]}}).notes == ()
+
+
 def test_raw_change_events_without_old_values_are_noted() -> None:
     [note] = load_settings(SINK, storage(output_raw_change_event=True)).notes
     assert "an update of a key does not show the old key" in note

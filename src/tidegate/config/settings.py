@@ -12,6 +12,7 @@ An option has one key. The sink URI and the options use the key (`file-size`, `s
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -222,7 +223,16 @@ def _check(settings: Settings) -> None:
 
 
 def _remarks(settings: Settings) -> Iterator[str]:
-    """Notes about combinations that are allowed and may surprise."""
+    """Notes about values and combinations that are allowed and may surprise."""
+    if not settings.terminator:
+        yield "terminator is empty: nothing divides the rows of a file, so no reader can tell them apart"
+    if re.search(r"\\[nrt0]", settings.terminator):
+        yield (
+            f"terminator is {len(settings.terminator)} plain characters, {settings.terminator}, and no control "
+            'character: write %0D%0A in the sink URI, "\\r\\n" in TOML'
+        )
+    if settings.rules.filter.takes_nothing:
+        yield "filter.rules take no table, because each of them takes out: put one that takes in before them, as *.*"
     if settings.protocol == "csv":
         for key, option in OPTIONS.items():
             if option.only == "canal-json" and getattr(settings.canal, option.field.removeprefix("canal.")):

@@ -6,6 +6,7 @@ The query's callback calls `ingest`, `accept` and `await_wake`, in this order. T
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -194,7 +195,7 @@ class Intake:
             if not repeated + accepted.duplicates:
                 self.ledger.reading.measured(estimated_bytes, accepted.bytes + ITEM_BYTES * accepted.items)
             left_out = LeftOut(repeated, filtered, self._filtered_ddls, skipped, _rows_of(items, SET_ASIDE))
-            read = Read(newest_ts, repeated + len(ddls))
+            read = Read(newest_ts, repeated + len(ddls), _filtered_tables(items))
             self.observer.accepted(accepted, left_out, read, resolved_ts, now)
             self.observer.set_aside(aside)
             if self.floor is not None and resolved_ts >= self.floor.last_ts:
@@ -250,6 +251,12 @@ def _newest_ts(items: pa.Table) -> int:
     """The greatest commit-ts of a change or a resolved mark, written or not."""
     items = items.filter(pc.not_equal(items["kind"], LAYOUT))
     return max(pc.max(items[name]).as_py() or 0 for name in ("first_ts", "last_ts"))
+
+
+def _filtered_tables(items: pa.Table) -> frozenset[tuple[str, str]]:
+    """Some of the tables with rows that the filter left out, as the tasks name them."""
+    texts = items.filter(pc.equal(items["kind"], FILTERED))["text"].to_pylist()
+    return frozenset((schema, table) for text in texts for schema, table in json.loads(text or "[]"))
 
 
 def _rows_of(items: pa.Table, kind: str) -> int:

@@ -27,7 +27,7 @@ from tidegate.control.rounds import Round
 from tidegate.driver.life import Life
 from tidegate.driver.view import View
 from tidegate.observe.metrics import Metrics
-from tidegate.observe.status import NAMED, Totals
+from tidegate.observe.status import MOST_FILTERED, NAMED, Totals
 
 log = logging.getLogger("tidegate")
 
@@ -55,6 +55,7 @@ class Read(NamedTuple):
 
     newest_ts: int
     left_out: int  # rows that were durable before, and DDLs
+    filtered_tables: frozenset[tuple[str, str]] = frozenset()  # some tables with rows that the filter left out
 
 
 @dataclass
@@ -75,6 +76,9 @@ class Observer:
         self.view.resolved(resolved_ts, now)
         self.totals.newest_ts = max(self.totals.newest_ts, read.newest_ts)
         self.totals.left_out += read.left_out
+        self.totals.rows_filtered += left_out.filtered_rows
+        if len(self.totals.filtered_tables) < MOST_FILTERED:
+            self.totals.filtered_tables |= read.filtered_tables
         self.totals.rows_accepted += accepted.rows
         self.totals.bytes_accepted += accepted.bytes
         self.totals.duplicates += accepted.duplicates + left_out.repeated_rows

@@ -34,6 +34,7 @@ from tidegate.executor.spool import gather
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status
 from tidegate.sources.datasource import load_stream
+from tidegate.spark.given import Config, check_call, config_of
 from tidegate.spark.jobs import on_executor
 from tidegate.spark.query import OpenSource, Position, Query
 from tidegate.spark.session import check_session
@@ -50,7 +51,7 @@ def write_stream(
     open_source: OpenSource,
     sink_uri: str,
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Config | None = None,
     metrics_addr: str | None = None,
     finite: bool = False,
     **options: Any,
@@ -59,9 +60,11 @@ def write_stream(
 
     `open_source(position)` is called with the position of the last wholly durable batch (None at first) and returns a
     streaming DataFrame that replays everything after it. `finite=True` reads what is there and ends (AvailableNow).
-    Options are those of the command line in snake_case: `flush_interval="5s"`, `file_size="64MiB"`.
+    `config` is the path of a `changefeed.toml`, or its content as a dict. Options are those of the command line in
+    snake_case: `flush_interval="5s"`, `file_size="64MiB"`.
     """
-    settings = load_settings(sink_uri, config, options)
+    check_call(open_source, sink_uri)
+    settings = load_settings(sink_uri, config_of(config), options)
     return start(open_source, settings, metrics_addr=metrics_addr, finite=finite)
 
 

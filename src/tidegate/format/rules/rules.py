@@ -60,6 +60,11 @@ class TableFilter:
         """Whether every table matches, except those of the system schemas."""
         return set(self.rules) <= {"*.*"}
 
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether no table can match: all rules take out."""
+        return self._patterns.takes_nothing
+
     @cached_property
     def _patterns(self) -> TablePatterns:
         return TablePatterns(self.rules or ("*.*",), self.case_sensitive)
