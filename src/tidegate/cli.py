@@ -29,7 +29,8 @@ from tidegate.format.bad_rows import FOLDER as BAD_ROWS
 from tidegate.storage.store import open_store
 from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
 from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
-from tidegate.wording import redacted, shell_word
+from tidegate.tools.logs import set_up
+from tidegate.wording import escaped, redacted, shell_word
 
 if TYPE_CHECKING:
     from tidegate.spark.handle import Handle
@@ -40,18 +41,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = make_parser(_VERBS, words).parse_known_args(words)
     if unknown:
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    logging.getLogger("tidegate").setLevel(logging.INFO)
+    arguments.log = set_up(getattr(arguments, "log_level", "warning"), getattr(arguments, "log_format", "text"))
     try:
         result: int = arguments.run(arguments)
     except TidegateError as exc:
-        print(f"tidegate: {exc}", file=sys.stderr)
+        _say(exc, arguments)
         return exc.exit_code
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:  # before the changefeed runs; from then on signals only set a flag
         return 130
     return result
+
+
+def _say(error: TidegateError, arguments: argparse.Namespace) -> None:
+    """The last line on stderr: for a reader of the log as all others, else plain."""
+    if getattr(arguments, "log_format", "") == "json":
+        logging.getLogger("tidegate").error("%s", error)
+    else:
+        print(f"tidegate: {escaped(str(error))}", file=sys.stderr)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

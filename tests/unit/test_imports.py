@@ -36,7 +36,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "tools",
     ),
 }
-MAY_LOG = ("driver/", "spark/", "cli.py", "bench/")
+MAY_LOG = ("driver/", "spark/", "cli.py", "bench/", "tools/logs.py")
 # Metrics are touched by the observer alone; the others make them, serve them or hand them on.
 MAY_TOUCH_METRICS = ("observe/", "driver/observer.py", "driver/changefeed.py", "spark/handle.py", "testing.py")
 # Imported inside a function: object stores only where they are used, and by the command line what its verb needs.
