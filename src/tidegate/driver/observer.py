@@ -115,7 +115,7 @@ class Observer:
         log.info("the wake is held back: %s", cause)
 
     def woken(self, seconds: float, held_s: float | None) -> None:
-        """The micro-batch returns so many seconds after it began. `held_s`: how long its wake was held back, if it was."""
+        """The micro-batch returns so many seconds after it began. Its wake was held back for `held_s`, if at all."""
         if held_s is not None:
             log.info("the upstream is woken after %s", human_seconds(held_s))
         self.metrics.inc("wake_calls_total")
