@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.errors import BadDdl, BadEvents
 from tidegate.format.ddl.events import ACTIONS
@@ -138,7 +138,7 @@ def _refuse_row_changes(catalogue: Catalogue, query: Query) -> None:
 
 def _stored(names: Names, catalogue: Catalogue) -> Names:
     """Names as the server stores them."""
-    return (names[0].lower(), names[1].lower()) if catalogue.server.lower_case == 1 else names
+    return (names[0].lower(), names[1].lower()) if catalogue.server.lower_case else names
 
 
 @dataclass
@@ -454,7 +454,7 @@ class _Statement:
             case "convert partition":
                 effects.change(entry, altered.definition, ACTIONS["reorganize partition"], self.text)
                 if self._catalogue.knows(names[0]):
-                    effects.begin_filled(names, copied(altered.definition))
+                    effects.begin_filled(names, replace(copied(altered.definition), partitioned=False))
             case "convert table":
                 if other is not None:
                     effects.end(other)
