@@ -11,6 +11,7 @@ Table ids and schema ids are given in sequence and never again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -44,6 +45,13 @@ class Server:
     utf8: str = "utf8mb3"
 
 
+def version_number(text: str) -> int:
+    """101119 for `10.11.19-MariaDB-log`."""
+    found = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)  # MariaDB may hide behind an old number
+    major, minor, patch = (int(part) for part in found.groups()) if found else (0, 0, 0)
+    return major * 10000 + minor * 100 + patch
+
+
 @dataclass(frozen=True)
 class DatabaseEntry:
     name: str
@@ -53,12 +61,16 @@ class DatabaseEntry:
 
 @dataclass(frozen=True)
 class Change:
-    """What a statement changes: names with what they mean afterwards, None for what is gone, and the ids it used up."""
+    """What a statement changes: names with what they mean afterwards, None for what is gone, and the ids it used up.
+
+    `filter` is set where another filter takes effect, which is no statement but has its place in the log, too.
+    """
 
     tables: Mapping[Key, TableEntry | None] = field(default_factory=dict)
     databases: Mapping[str, DatabaseEntry | None] = field(default_factory=dict)
     next_table_id: int = 0
     next_schema_id: int = 0
+    filter: TableFilter | None = None
 
 
 @dataclass(frozen=True)
@@ -167,11 +179,17 @@ class Catalogue:
         databases = {**self.databases, **change.databases}
         return replace(
             self,
+            filter=change.filter or self.filter,
             tables=self.tables.changed(change.tables),
             databases={name: entry for name, entry in databases.items() if entry is not None},
             next_table_id=max(self.next_table_id, change.next_table_id),
             next_schema_id=max(self.next_schema_id, change.next_schema_id),
         )
+
+    def on_server(self, version: str) -> Catalogue:
+        """The same catalogue on a server of this version, which the log says at the beginning of each file."""
+        server = replace(self.server, mariadb="MariaDB" in version, version=version_number(version))
+        return self if server == self.server else replace(self, server=server)
 
     def folded(self) -> Catalogue:
         """The same catalogue, all of it in columns."""

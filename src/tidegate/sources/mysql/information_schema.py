@@ -8,7 +8,6 @@ tables need no more memory than the catalogue itself.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from random import randint
@@ -20,7 +19,7 @@ from pymysql.err import MySQLError
 
 from tidegate.errors import BadEvents, BadSetting, SourceUnavailable
 from tidegate.format.rules.rules import TableFilter
-from tidegate.sources.mysql.catalogue import FIRST_ID, Catalogue, DatabaseEntry, Server
+from tidegate.sources.mysql.catalogue import FIRST_ID, Catalogue, DatabaseEntry, Server, version_number
 from tidegate.sources.mysql.ddl.apply import apply
 from tidegate.sources.mysql.dump import NO_WAIT, dump
 from tidegate.sources.mysql.entries import Base, Entries, TableEntry
@@ -57,13 +56,6 @@ def read_server(connection: Connection) -> Server:
         old_mode = _asked(connection, "SELECT @@global.old_mode")[0][0]
         utf8 = "utf8mb3" if "UTF8_IS_UTF8MB3" in old_mode else "utf8mb4"
     return Server(mariadb, version_number(version), int(lower_case), charset, engine, utf8)
-
-
-def version_number(text: str) -> int:
-    """101119 for `10.11.19-MariaDB-log`."""
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
-    major, minor, patch = (int(part) for part in found.groups()) if found else (0, 0, 0)
-    return major * 10000 + minor * 100 + patch
 
 
 def read_databases(connection: Connection) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from tidegate.sources.mysql.ddl.alter import Altered, alter
 from tidegate.sources.mysql.ddl.columns import Context
 from tidegate.sources.mysql.ddl.create import copied, created
 from tidegate.sources.mysql.ddl.drafts import TableDraft, qualified
-from tidegate.sources.mysql.ddl.effects import Effects, Names, Refuse
+from tidegate.sources.mysql.ddl.effects import Effects, Names, Refuse, nothing_refused
 from tidegate.sources.mysql.ddl.options import read_options
 from tidegate.sources.mysql.definition import Definition
 from tidegate.sources.mysql.log.control_events import Query
@@ -94,11 +94,7 @@ _OBJECTS = frozenset(
 )
 
 
-def _nothing(entry: TableEntry) -> None:
-    pass
-
-
-def apply(catalogue: Catalogue, query: Query, commit_ts: int, refuse: Refuse = _nothing) -> Applied:
+def apply(catalogue: Catalogue, query: Query, commit_ts: int, refuse: Refuse = nothing_refused) -> Applied:
     """What the statement does. BadDdl, with the statement, if that is not certain or cannot be followed.
 
     `refuse` is asked about each followed table that begins or changes, and raises BadDdl if it cannot be followed.
