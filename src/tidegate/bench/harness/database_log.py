@@ -1,9 +1,16 @@
-"""The changes of a log as Python values, to compare them with what others say."""
+"""The changes of a log, and the rows of a table, as Python values, to compare them with what others say."""
 
 from __future__ import annotations
 
-from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, check_sums, frame
+from tidegate.bench.harness.databases import Database, asked
+from tidegate.format.tables import Layout
+from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, HEADER_BYTES, TABLE_MAP, check_sums, frame
+from tidegate.sources.mysql.log.layouts import layout_of
 from tidegate.sources.mysql.log.rows import KINDS, TableMaps, decode_rows
+from tidegate.sources.mysql.log.table_map import read_table_map
+from tidegate.sources.mysql.snapshot.answers import value_lists
+from tidegate.sources.mysql.snapshot.protocol import Answer
+from tidegate.sources.mysql.snapshot.select import SESSION, select_rows
 
 Values = list[bytes | None]
 Change = tuple[str, Values | None, Values | None]  # kind, before, after
@@ -20,3 +27,20 @@ def changes_in(log: bytes) -> list[tuple[str, Change]]:
         for i, (event, table, kind, before, after) in enumerate(columns):
             found.append(((event, i), rows.tables[table].table, (KINDS[kind], before, after)))
     return [(table, change) for _, table, change in sorted(found, key=lambda each: each[0])]
+
+
+def layouts_in(log: bytes) -> dict[str, Layout]:
+    """The columns of the tables of a log, by name."""
+    events, _ = frame(log, CHECKSUM_BYTES)
+    chosen = events.chosen(events.kind == TABLE_MAP)
+    places = zip((chosen.start + HEADER_BYTES).tolist(), chosen.end.tolist(), strict=True)
+    return {(table := read_table_map(log[start:end])).table: layout_of(table) for start, end in places}
+
+
+def rows_of(database: Database, schema: str, table: str, layout: Layout, order: str = "1") -> list[Values]:
+    """The rows of a table as a snapshot reads them, ordered by this SQL."""
+    with database.connect() as connection:
+        asked(connection, *SESSION)
+        statement = f"{select_rows(schema, table, layout.stored)} ORDER BY {order}"
+        lists = list(value_lists(Answer(connection, statement), layout.stored))
+        return [row for each in lists for row in each.to_pylist()]
