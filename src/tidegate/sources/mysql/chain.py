@@ -124,7 +124,9 @@ class Chain:
         before = self.rows.one("bytes_end", self.rows.end - 1) if len(self.rows) else self._before["bytes_end"]
         self.rows.append(segment, start, size, kind, table, ordinal, ids, before + np.cumsum(size))
 
-    def add_items(self, ts: Numbers, file: int, at: Numbers, origin: Numbers, number: Numbers, rows_end: Numbers) -> None:
+    def add_items(
+        self, ts: Numbers, file: int, at: Numbers, origin: Numbers, number: Numbers, rows_end: Numbers
+    ) -> None:
         """Transactions that have ended; `rows_end` is the number behind the last row event of each."""
         first = self.last("rows_end")
         if len(ts) and (int(ts[0]) <= self.last("ts") or (np.diff(ts) <= 0).any()):

@@ -77,7 +77,9 @@ class Window:
             ordered = tuple(sorted(virtual, key=lambda each: each.place.ts))
             return Window(_place(found["start"]), _place(found["end"]), exceptions, ordered)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as exc:
-            raise BadSetting(f"a record of the source is broken: {exc!r}; bring it back, or use an empty prefix") from exc
+            raise BadSetting(
+                f"a record of the source is broken: {exc!r}; bring it back, or use an empty prefix"
+            ) from exc
 
 
 def _place(numbers: Sequence[Any]) -> Place:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pymysql.connections import Connection
 from pymysql.constants.COMMAND import COM_QUERY
-from pymysql.err import MySQLError, raise_mysql_exception
+from pymysql.err import raise_mysql_exception
 
 from tidegate.errors import SourceUnavailable
 from tidegate.sources.mysql.log.control_events import packed_number
@@ -64,7 +64,7 @@ class Socket(Protocol):
 class Answer:
     """The answer to one SELECT whose first column is `MARK`; `columns` and the parts are without it.
 
-    All parts must be read before the connection can be used again.
+    All parts must be read before the connection can be used again. What the server refuses is a MySQLError.
     """
 
     def __init__(self, connection: Connection, statement: str, buffer_bytes: int = BUFFER_BYTES) -> None:
@@ -72,7 +72,7 @@ class Answer:
         try:
             connection._execute_command(COM_QUERY, statement)
             self.columns = self._described()[1:]
-        except (OSError, MySQLError) as exc:
+        except OSError as exc:
             raise _lost(exc) from exc
 
     def parts(self) -> Iterator[Part]:
@@ -115,10 +115,7 @@ def _lost(exc: Exception) -> SourceUnavailable:
 
 def _check_end(packet: bytes) -> None:
     if packet[:1] == bytes([_ERROR]):
-        try:
-            raise_mysql_exception(packet)
-        except MySQLError as exc:
-            raise _lost(exc) from exc
+        raise_mysql_exception(packet)
     if packet[:1] != bytes([_END]) or len(packet) >= _END_BYTES:
         raise SourceUnavailable("the server sent a packet that is no row of the table; the rows are read again")
 

@@ -51,10 +51,12 @@ def expression(column: Column) -> str:
     return name
 
 
-def select_rows(schema: str, table: str, columns: Sequence[Column], where: str = "") -> str:
-    """A statement for `protocol.Answer`."""
+def select_rows(schema: str, table: str, columns: Sequence[Column], where: str = "", index: str = "") -> str:
+    """A statement for `protocol.Answer`; the server is told to use the index, because it may think that all is less."""
     wanted = ",".join([MARK, *map(expression, columns)])
-    return f"SELECT {wanted} FROM {quoted(schema)}.{quoted(table)}" + (f" WHERE {where}" if where else "")
+    statement = f"SELECT {wanted} FROM {quoted(schema)}.{quoted(table)}"
+    statement += f" FORCE INDEX ({quoted(index)})" if index else ""
+    return statement + (f" WHERE {where}" if where else "")
 
 
 # Borders --------------------------------------------------------------------------------------------------------------

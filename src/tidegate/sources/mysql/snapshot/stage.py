@@ -1,0 +1,192 @@
+"""Reads one chunk of a table in a consistent read, and stages it on the store until it is emitted.
+
+    _tidegate/source/chunks/12-463...-3-9f3a2c.json         the note of the chunk: it is there when the chunk is done
+    _tidegate/source/chunks/12-463...-3-9f3a2c.5e77.0.arrow a part of its rows, some MiB: lists of texts, as in `after`
+
+Promises:
+1. All objects are create-only. The note is written last and names its parts, so the rows of a chunk are those of one
+   read, even if several tasks read it: the first note counts.
+2. `Note.after` is a place in the log whose transactions the read all sees. It sees none behind `Note.until`.
+3. The rows have the columns that were ordered. The read holds the table's metadata lock while it looks at the columns
+   and until its end, so no DDL comes between. A table that has other columns, or is gone, is refused: the note then
+   says why, and a DDL must be in the log before `Note.until`. If a DDL came between the start of the read and the lock,
+   or holds the lock, no note is written, and the chunk is read again.
+4. Memory is bounded by a part, whatever rows there are.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc as ipc
+from pymysql.connections import Connection
+from pymysql.err import MySQLError
+
+from tidegate.errors import SourceUnavailable
+from tidegate.format.tables import Layout
+from tidegate.sources.mysql.address import Address
+from tidegate.sources.mysql.connect import ask, log_end
+from tidegate.sources.mysql.snapshot.answers import value_lists
+from tidegate.sources.mysql.snapshot.borders import ReadKey, ordered_by
+from tidegate.sources.mysql.snapshot.protocol import Answer
+from tidegate.sources.mysql.snapshot.select import SESSION, Border, between, quoted, select_rows
+from tidegate.sources.mysql.snapshot.visible import LogPlace, begin_read
+from tidegate.storage.store import Store
+
+FOLDER = "_tidegate/source/chunks"
+PART_BYTES = 16 << 20
+_LOCK_WAIT_S = 10
+_SCHEMA = pa.schema([pa.field("after", pa.list_(pa.binary()))])
+_GONE = {1049: "its database is gone", 1146: "it is gone", 1054: "a column is gone"}
+_TRY_AGAIN = (1412, 1205)  # another definition than at the start of the read; a lock that somebody holds
+
+ColumnsNow = Callable[[Connection, str, str], Layout | None]  # what columns a table has in this moment
+
+
+@dataclass(frozen=True)
+class Order:
+    """A chunk that is to be read: the rows of a table above `low` and not above `high`."""
+
+    name: str
+    schema: str
+    table: str
+    layout: Layout
+    key: ReadKey | None
+    low: Border | None = None
+    high: Border | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"layout": self.layout.to_json()}
+
+    @staticmethod
+    def from_json(found: dict[str, Any]) -> Order:
+        key = found["key"] and ReadKey(found["key"]["index"], tuple(found["key"]["columns"]))
+        borders = {name: tuple(found[name]) if found[name] is not None else None for name in ("low", "high")}
+        return Order(**found | borders | {"layout": Layout.from_json(found["layout"]), "key": key})
+
+
+@dataclass(frozen=True)
+class PartNote:
+    path: str
+    rows: int
+    value_bytes: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is known of a chunk that was read. `refused` says why it could not be."""
+
+    after: LogPlace
+    until: LogPlace
+    parts: tuple[PartNote, ...] = ()
+    refused: str = ""
+    high: Border | None = field(default=None)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Note:
+        found = json.loads(text)
+        places = {name: (str(found[name][0]), int(found[name][1])) for name in ("after", "until")}
+        parts = tuple(PartNote(**part) for part in found["parts"])
+        high = tuple(found["high"]) if found["high"] is not None else None
+        return Note(**found | places | {"parts": parts, "high": high})
+
+
+def note_path(name: str) -> str:
+    return f"{FOLDER}/{name}.json"
+
+
+def read_note(store: Store, name: str) -> Note | None:
+    """None if the chunk was not read yet."""
+    found = store.get(note_path(name))
+    return None if found is None else Note.from_json(found)
+
+
+def stage(
+    connection: Connection, address: Address, is_mariadb: bool, store: Store, order: Order, now: ColumnsNow
+) -> None:
+    """Reads the chunk, unless it was read already. `now` says what columns the table has."""
+    if store.size(note_path(order.name)) is not None:
+        return
+    for statement in (*SESSION, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}"):
+        ask(connection, address, statement)
+    after = begin_read(connection, address, is_mariadb)
+    refused, parts = "", []
+    try:
+        refused = _difference(connection, order, now)
+        if not refused:
+            parts = list(_staged(connection, store, order))
+    except MySQLError as exc:
+        code = exc.args[0] if exc.args else 0
+        if code in _TRY_AGAIN:
+            return
+        if code not in _GONE:
+            raise SourceUnavailable(f"{order.schema}.{order.table} cannot be read: {exc}") from exc
+        refused = _GONE[code]
+    until = log_end(connection, address, is_mariadb)
+    ask(connection, address, "COMMIT")
+    note = Note(after, until, tuple(parts), refused, order.high)
+    store.create_bytes(note_path(order.name), note.to_json().encode())
+
+
+def _difference(connection: Connection, order: Order, now: ColumnsNow) -> str:
+    """Takes the metadata lock, and looks at the columns behind it."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT 1 FROM {quoted(order.schema)}.{quoted(order.table)} LIMIT 0")
+    found = now(connection, order.schema, order.table)
+    return "" if found == order.layout else "its columns are not those that the log shows"
+
+
+def _staged(connection: Connection, store: Store, order: Order) -> Iterator[PartNote]:
+    """Writes the rows in parts, in the order of the key."""
+    columns, attempt = order.layout.stored, secrets.token_hex(4)
+    key = order.key.of(order.layout) if order.key is not None else ()
+    where = between(key, order.low, order.high)
+    statement = select_rows(order.schema, order.table, columns, where, order.key.index if order.key else "")
+    statement += f" ORDER BY {ordered_by(key)}" if key else ""
+    answer = Answer(connection, statement)
+    for number, rows in enumerate(_parts(value_lists(answer, columns))):
+        path = f"{FOLDER}/{order.name}.{attempt}.{number}.arrow"
+        store.create_bytes(path, _written(rows))
+        yield PartNote(path, len(rows), rows.nbytes)
+
+
+def _parts(lists: Iterator[pa.ListArray]) -> Iterator[pa.Table]:
+    held: list[pa.ListArray] = []
+    size = 0
+    for each in lists:
+        held.append(each)
+        size += each.nbytes
+        if size >= PART_BYTES:
+            yield _table(held)
+            held, size = [], 0
+    if held:
+        yield _table(held)
+
+
+def _table(held: list[pa.ListArray]) -> pa.Table:
+    return pa.Table.from_arrays([pa.chunked_array(held, _SCHEMA.field(0).type)], schema=_SCHEMA)
+
+
+def _written(rows: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    with ipc.new_file(out, rows.schema, options=ipc.IpcWriteOptions(compression="lz4", use_threads=False)) as writer:
+        writer.write_table(rows)
+    return bytes(out.getvalue())
+
+
+def read_part(store: Store, path: str) -> Iterator[pa.ListArray]:
+    """The rows of a part, in the order of the chunk."""
+    found = store.get(path)
+    if found is None:
+        raise SourceUnavailable(f"{path} is gone, which holds rows of a table that were not emitted yet: start again")
+    reader = ipc.open_file(pa.py_buffer(found))
+    for i in range(reader.num_record_batches):
+        yield reader.get_batch(i).column(0)
