@@ -25,27 +25,51 @@ from tidegate.sources.mysql.log.rows import ValuePool
 from tidegate.sources.mysql.log.table_map import Stored
 from tidegate.sources.mysql.log.texts import column_texts, is_in_place, texts_in_place
 from tidegate.sources.mysql.snapshot.protocol import Answer, Described, Part
+from tidegate.sources.mysql.snapshot.select import Border, literal
 
 _TEXTS = frozenset(("char", "varchar", "var_string", "tinytext", "text", "mediumtext", "longtext"))
 _TURNED = {"float": Stored(t.FLOAT), "double": Stored(t.DOUBLE), "json": Stored(t.JSON), "vector": Stored(t.VECTOR)}
 _FLOATS = {"float": pa.float32(), "double": pa.float64()}
 
 
+class Reader:
+    """Turns the parts of an answer. `columns` are those that were asked for, in this order."""
+
+    def __init__(self, answer: Answer, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._charsets = [_charset(column, shown) for column, shown in zip(columns, answer.columns, strict=True)]
+        self._plans = [_plan(column, charset) for column, charset in zip(columns, self._charsets, strict=True)]
+
+    def lists(self, part: Part) -> pa.ListArray:
+        """The rows of a part, each as a list of texts."""
+        return _lists(part, self._columns, self._plans)
+
+    def last(self, part: Part, positions: Sequence[int]) -> Border:
+        """The values of these columns in the last row of a part, as SQL has them."""
+        texts = []
+        for at in positions:
+            place, size, _ = part.columns[at]
+            assert size is not None, "all values of an answer have a length"
+            start = int(place[-1])
+            texts.append(part.buffer[start : start + int(size[-1])].tobytes())
+        chosen = ((self._columns[at], self._charsets[at]) for at in positions)
+        return tuple(literal(column, charset, text) for (column, charset), text in zip(chosen, texts, strict=True))
+
+
 def value_lists(answer: Answer, columns: Sequence[Column]) -> Iterator[pa.ListArray]:
-    """The rows of the answer in parts of some MiB. `columns` are those that were asked for."""
-    plans = [_plan(column, shown) for column, shown in zip(columns, answer.columns, strict=True)]
-    for part in answer.parts():
-        yield _lists(part, columns, plans)
+    """The rows of an answer in parts of some MiB."""
+    reader = Reader(answer, columns)
+    return (reader.lists(part) for part in answer.parts())
 
 
-def charset_of_text(column: Column, shown: Described) -> str:
+def _charset(column: Column, shown: Described) -> str:
     """The character set of a column of texts; `binary` for a BLOB, "" for other types."""
     return charset_of(shown.collation) if column.type in _TEXTS else ""
 
 
-def _plan(column: Column, shown: Described) -> Stored | None:
+def _plan(column: Column, charset: str) -> Stored | None:
     """How the log would store the column if the texts must be turned; None if they are taken as they are."""
-    if charset := charset_of_text(column, shown):
+    if charset:
         stored = Stored(t.VARCHAR, charset=charset)
         return None if is_in_place(stored) else stored
     return _TURNED.get(column.type)

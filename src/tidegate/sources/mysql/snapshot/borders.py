@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 from pymysql.connections import Connection
 
-from tidegate.errors import BrokenInvariant
 from tidegate.format.tables import Column, Layout
 from tidegate.sources.mysql.definition import PRIMARY, UNIQUE, Definition, Key
-from tidegate.sources.mysql.snapshot.answers import charset_of_text
+from tidegate.sources.mysql.snapshot.answers import Reader
 from tidegate.sources.mysql.snapshot.protocol import Answer
-from tidegate.sources.mysql.snapshot.select import Border, between, literal, quoted, select_rows
+from tidegate.sources.mysql.snapshot.select import Border, between, quoted, select_rows
 
 CHUNK_BYTES = 8 << 20
 _LEAST_ROWS, _MOST_ROWS = 64, 200_000
@@ -68,18 +67,10 @@ def next_border(
     statement = select_rows(schema, table, columns, between(columns, low, None), key.index)
     statement += f" ORDER BY {ordered_by(columns)} LIMIT {rows - 1},1"
     answer = Answer(connection, statement)
-    charsets = [charset_of_text(column, shown) for column, shown in zip(columns, answer.columns, strict=True)]
-    border: Border | None = None
+    reader, found = Reader(answer, columns), []
     for part in answer.parts():
-        if part.rows != 1 or border is not None:
-            raise BrokenInvariant(f"{schema}.{table}: one border was asked for")
-        texts = []
-        for values in part.columns:
-            assert values.size is not None
-            start = int(values.place[0])
-            texts.append(part.buffer[start : start + int(values.size[0])].tobytes())
-        border = tuple(map(literal, columns, charsets, texts))
-    return border
+        found.append(reader.last(part, range(len(columns))))
+    return found[0] if found else None
 
 
 def ordered_by(columns: Sequence[Column]) -> str:

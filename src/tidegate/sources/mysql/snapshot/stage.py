@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ from tidegate.errors import SourceUnavailable
 from tidegate.format.tables import Layout
 from tidegate.sources.mysql.address import Address
 from tidegate.sources.mysql.connect import ask, log_end
-from tidegate.sources.mysql.snapshot.answers import value_lists
+from tidegate.sources.mysql.snapshot.answers import Reader
 from tidegate.sources.mysql.snapshot.borders import ReadKey, ordered_by
 from tidegate.sources.mysql.snapshot.protocol import Answer
 from tidegate.sources.mysql.snapshot.select import SESSION, Border, between, quoted, select_rows
@@ -66,26 +66,28 @@ class Order:
     @staticmethod
     def from_json(found: dict[str, Any]) -> Order:
         key = found["key"] and ReadKey(found["key"]["index"], tuple(found["key"]["columns"]))
-        borders = {name: tuple(found[name]) if found[name] is not None else None for name in ("low", "high")}
+        borders = {name: _border(found[name]) for name in ("low", "high")}
         return Order(**found | borders | {"layout": Layout.from_json(found["layout"]), "key": key})
 
 
 @dataclass(frozen=True)
 class PartNote:
+    """A part of a chunk, up to the key `high`; None if it is the table's last. Without rows it has no path."""
+
     path: str
     rows: int
     value_bytes: int
+    high: Border | None
 
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of a chunk that was read. `refused` says why it could not be."""
+    """What is known of a chunk that was read: one part at least, or in `refused` why it could not be."""
 
     after: LogPlace
     until: LogPlace
     parts: tuple[PartNote, ...] = ()
     refused: str = ""
-    high: Border | None = field(default=None)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -94,9 +96,12 @@ class Note:
     def from_json(text: str | bytes) -> Note:
         found = json.loads(text)
         places = {name: (str(found[name][0]), int(found[name][1])) for name in ("after", "until")}
-        parts = tuple(PartNote(**part) for part in found["parts"])
-        high = tuple(found["high"]) if found["high"] is not None else None
-        return Note(**found | places | {"parts": parts, "high": high})
+        parts = tuple(PartNote(**part | {"high": _border(part["high"])}) for part in found["parts"])
+        return Note(**found | places | {"parts": parts})
+
+
+def _border(found: list[str] | None) -> Border | None:
+    return None if found is None else tuple(found)
 
 
 def note_path(name: str) -> str:
@@ -132,7 +137,7 @@ def stage(
         refused = _GONE[code]
     until = log_end(connection, address, is_mariadb)
     ask(connection, address, "COMMIT")
-    note = Note(after, until, tuple(parts), refused, order.high)
+    note = Note(after, until, tuple(parts), refused)
     store.create_bytes(note_path(order.name), note.to_json().encode())
 
 
@@ -146,29 +151,34 @@ def _difference(connection: Connection, order: Order, now: ColumnsNow) -> str:
 
 def _staged(connection: Connection, store: Store, order: Order) -> Iterator[PartNote]:
     """Writes the rows in parts, in the order of the key."""
-    columns, attempt = order.layout.stored, secrets.token_hex(4)
-    key = order.key.of(order.layout) if order.key is not None else ()
-    where = between(key, order.low, order.high)
-    statement = select_rows(order.schema, order.table, columns, where, order.key.index if order.key else "")
-    statement += f" ORDER BY {ordered_by(key)}" if key else ""
-    answer = Answer(connection, statement)
-    for number, rows in enumerate(_parts(value_lists(answer, columns))):
+    attempt, number = secrets.token_hex(4), 0
+    rows: list[pa.ListArray] = []
+    last: Border | None = None
+
+    def written(high: Border | None) -> PartNote:
         path = f"{FOLDER}/{order.name}.{attempt}.{number}.arrow"
-        store.create_bytes(path, _written(rows))
-        yield PartNote(path, len(rows), rows.nbytes)
+        store.create_bytes(path, _written(_table(rows)))
+        return PartNote(path, sum(map(len, rows)), sum(each.nbytes for each in rows), high)
+
+    for lists, border in _read(connection, order):
+        if sum(each.nbytes for each in rows) >= PART_BYTES:
+            yield written(last)
+            rows, number = [], number + 1
+        rows.append(lists)
+        last = border
+    yield written(order.high) if rows else PartNote("", 0, 0, order.high)
 
 
-def _parts(lists: Iterator[pa.ListArray]) -> Iterator[pa.Table]:
-    held: list[pa.ListArray] = []
-    size = 0
-    for each in lists:
-        held.append(each)
-        size += each.nbytes
-        if size >= PART_BYTES:
-            yield _table(held)
-            held, size = [], 0
-    if held:
-        yield _table(held)
+def _read(connection: Connection, order: Order) -> Iterator[tuple[pa.ListArray, Border]]:
+    """The rows in lists of some MiB, each with the key of its last row."""
+    columns = order.layout.stored
+    key, index = (order.key.of(order.layout), order.key.index) if order.key is not None else ((), "")
+    positions = order.key.positions(order.layout) if order.key is not None else ()
+    statement = select_rows(order.schema, order.table, columns, between(key, order.low, order.high), index)
+    answer = Answer(connection, statement + (f" ORDER BY {ordered_by(key)}" if key else ""))
+    reader = Reader(answer, columns)
+    for part in answer.parts():
+        yield reader.lists(part), reader.last(part, positions)
 
 
 def _table(held: list[pa.ListArray]) -> pa.Table:

@@ -1,0 +1,228 @@
+"""The progress of a snapshot: whatever is lost, every row of a table is emitted once, in order, at its last version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tidegate.errors import BadLog, BadSetting
+from tidegate.format.tables import Column
+from tidegate.sources.mysql.catalogue import TableEntry
+from tidegate.sources.mysql.definition import PRIMARY, Definition, Key, ServerColumn
+from tidegate.sources.mysql.snapshot.progress import Progress
+from tidegate.sources.mysql.snapshot.queue import PartName, Queue
+from tidegate.sources.mysql.snapshot.select import Border
+from tidegate.sources.mysql.snapshot.stage import Note, PartNote
+
+DEFINITION = Definition(
+    (ServerColumn(Column("id", "int", nullable=False)),), (Key("PRIMARY", PRIMARY, ("id",)),)
+)  # fmt: skip
+ROWS = 12  # of each table: keys 1 to 12
+Item = tuple[str, Border | None]  # a part that has a place in the log, and its border
+
+
+def table(table_id: int, version: int = 1) -> TableEntry:
+    return TableEntry("shop", f"t{table_id}", table_id, 1, version, DEFINITION, needs_snapshot=True)
+
+
+class Snapshot(RuleBasedStateMachine):
+    """A process with its queue, which may be killed; the tables on the server; and what is on record.
+
+    Rows are numbers, so a chunk is a range of them. The place in the log is a plain number, too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = {i: table(i) for i in (1, 2, 3, 5)}
+        self.next_id = 6
+        self.log_end = self.reached = 0
+        self.recorded: list[Item] = []  # in windows, in the order of the log
+        self.accepted = (0, Progress())  # items of `recorded`, and the offset there
+        self.notes: dict[str, Note] = {}
+        self.lows: dict[str, int] = {}  # where each chunk begins
+        self.runs = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A process starts: it takes what is on record behind its offset, and knows nothing else."""
+        self.runs += 1
+        self.queue = Queue(f"r{self.runs}", most_ahead=5)
+        self.fresh: list[Item] = []  # have a place, but are on no record
+        items, self.tip = self.accepted
+        for item in self.recorded[items:]:
+            self.tip = self.moved(self.tip, item)
+        self.queue.follow(self.tip, self.next_tables())
+
+    def waiting(self, after: int, limit: int) -> Sequence[TableEntry]:
+        return [each for each in sorted(self.tables.values(), key=lambda t: t.table_id) if each.table_id > after][
+            :limit
+        ]
+
+    def next_tables(self) -> list[TableEntry]:
+        return [self.tables[each.table_id] for each in self.tip.next_tables(self.waiting)]
+
+    def moved(self, progress: Progress, item: Item) -> Progress:
+        name = PartName.of(item[0]).chunk
+        known = self.tables.get(name.table_id)
+        moved = progress.emitted(name.table_id, name.version, item[1]) if known is not None else progress
+        return Progress.from_json(moved.settled(self.waiting).to_json())
+
+    @rule(rows=st.integers(1, 5))
+    def find_a_border(self, rows: int) -> None:
+        reading = self.queue.next_look()
+        if reading is not None:
+            low = int(reading.low[0]) if reading.low else 0
+            self.queue.found(reading, (str(low + rows),) if low + rows <= ROWS else None)
+
+    @rule(limit=st.integers(1, 3), read=st.lists(st.booleans(), min_size=3, max_size=3), parts=st.integers(1, 3))
+    def read_chunks(self, limit: int, read: list[bool], parts: int) -> None:
+        """Some tasks do not manage."""
+        for order, managed in zip(self.queue.hand_out(limit), read, strict=False):
+            name = PartName.of(order.name + ".0").chunk
+            now = self.tables.get(name.table_id)
+            if not managed or (now is not None and now.version != name.version and parts == 1):
+                continue
+            after, self.log_end = self.log_end, self.log_end + 1
+            low, high = int(order.low[0]) if order.low else 0, int(order.high[0]) if order.high else None
+            inner = [low + i for i in range(1, parts) if low + i < (high or ROWS)]
+            borders = [*((str(border),) for border in inner), order.high]
+            notes = tuple(PartNote(order.name, 1, 1, border) for border in borders)
+            self.notes[order.name], self.lows[order.name] = Note(("bin.1", after), ("bin.1", self.log_end), notes), low
+        self.queue.look_for(self.notes.get)
+
+    @rule()
+    def read_the_log(self) -> None:
+        self.reached = self.log_end
+
+    @rule(most=st.integers(1, 3))
+    def place_parts(self, most: int) -> None:
+        for part in self.queue.ready(("bin.1", self.reached))[:most]:
+            border = self.notes[str(part.chunk)].parts[part.part].high
+            self.queue.placed(part)
+            self.fresh.append((str(part), border))
+            self.tip = self.moved(self.tip, self.fresh[-1])
+        self.queue.follow(self.tip, self.next_tables())
+
+    @rule()
+    def put_on_record(self) -> None:
+        self.recorded += self.fresh
+        self.fresh = []
+
+    @rule(share=st.floats(0, 1))
+    def accept(self, share: float) -> None:
+        """Micro-batches were accepted and are durable up to some item on record."""
+        items, progress = self.accepted
+        more = round(share * (len(self.recorded) - items))
+        for item in self.recorded[items : items + more]:
+            progress = self.moved(progress, item)
+        self.accepted = (items + more, progress)
+
+    @rule()
+    def kill(self) -> None:
+        self.begin()
+
+    @rule(data=st.data())
+    def change_a_table(self, data: st.DataObject) -> None:
+        """The log shows a DDL; what is behind it in the log is at hand."""
+        if self.tables:
+            table_id = data.draw(st.sampled_from(sorted(self.tables)))
+            self.tables[table_id] = replace(self.tables[table_id], version=self.tables[table_id].version + 1)
+            self.the_log_moves()
+
+    @rule(data=st.data())
+    def drop_a_table(self, data: st.DataObject) -> None:
+        if len(self.tables) > 1:
+            del self.tables[data.draw(st.sampled_from(sorted(self.tables)))]
+            self.the_log_moves()
+
+    @rule()
+    def a_table_comes(self) -> None:
+        self.tables[self.next_id] = table(self.next_id)
+        self.next_id += 1
+        self.the_log_moves()
+
+    def the_log_moves(self) -> None:
+        """A DDL stands behind all parts so far, which are on record with it."""
+        self.put_on_record()
+        self.log_end = self.reached = self.log_end + 1
+        self.tip = self.tip.settled(self.waiting)
+        self.queue.follow(self.tip, self.next_tables())
+
+    @invariant()
+    def parts_of_a_version_follow_each_other(self) -> None:
+        last: dict[tuple[int, int], int | None] = {}
+        for text, border in [*self.recorded, *self.fresh]:
+            name = PartName.of(text).chunk
+            key = (name.table_id, name.version)
+            before = last.get(key, 0)
+            assert before is not None, f"{text} comes after the last part of its table"
+            assert border is None or int(border[0]) > before
+            last[key] = int(border[0]) if border is not None else None
+            assert self.low_of(text) == before, f"{text} does not begin at {before}, which was reached"
+
+    def low_of(self, text: str) -> int:
+        """Where a part begins: where the one before it in its chunk ends, or the chunk begins."""
+        part = PartName.of(text)
+        if not part.part:
+            return self.lows[str(part.chunk)]
+        high = self.notes[str(part.chunk)].parts[part.part - 1].high
+        assert high is not None
+        return int(high[0])
+
+    def teardown(self) -> None:
+        """If nothing more goes wrong, every table is done, and offsets are small again."""
+        self.begin()
+        for _ in range(400):
+            if self.tip.is_over(self.waiting):
+                break
+            self.find_a_border(3)
+            self.read_chunks(3, [True] * 3, 2)
+            self.read_the_log()
+            self.place_parts(3)
+        assert self.tip.is_over(self.waiting)
+        assert not self.tip.begun
+        self.parts_of_a_version_follow_each_other()
+
+
+TestSnapshot = Snapshot.TestCase
+TestSnapshot.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+
+
+def test_an_offset_keeps_the_progress_and_refuses_what_it_does_not_know() -> None:
+    progress = Progress(41, {}).emitted(42, 7, ("7", "_utf8mb4 x'6162'")).emitted(43, 8, None)
+    assert Progress.from_json(progress.to_json()) == progress
+    assert progress.to_json() == {"done": 41, "begun": {"42": [7, ["7", "_utf8mb4 x'6162'"]], "43": [8]}}
+    assert Progress().to_json() == {}
+    with pytest.raises(BadSetting, match="nothing known"):
+        Progress.from_json({"done": None})
+
+
+def test_a_border_counts_only_for_its_version() -> None:
+    progress = Progress().emitted(1, 7, ("5",))
+    assert progress.border(table(1, 7)) == ("5",)
+    assert progress.border(table(1, 8)) is None
+    assert not progress.is_done(table(1, 7))
+
+
+def test_a_table_that_is_done_before_its_turn_stays_done_after_a_ddl() -> None:
+    tables = [table(1), table(2, 9)]
+    progress = Progress().emitted(2, 8, None).settled(lambda after, limit: tables)
+    assert progress.next_tables(lambda after, limit: tables) == [tables[0]]
+
+
+def test_a_chunk_that_was_refused_stops_when_the_log_does_not_explain_it() -> None:
+    queue = Queue("r")
+    queue.follow(Progress(), [table(1)])
+    reading = queue.next_look()
+    assert reading is not None
+    queue.found(reading, None)
+    queue.hand_out(1)
+    queue.look_for(lambda name: Note(("bin.1", 4), ("bin.1", 9), (), "it is gone"))
+    assert queue.ready(("bin.1", 8)) == []
+    with pytest.raises(BadLog, match=r"shop\.t1 cannot be read, because it is gone"):
+        queue.ready(("bin.1", 9))
