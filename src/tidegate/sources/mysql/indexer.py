@@ -44,6 +44,10 @@ class Schema(Protocol):
         """The statements since this catalogue come once more."""
         ...
 
+    def put_on_record(self) -> None:
+        """Before anything behind a statement is handed out; returns when it is there."""
+        ...
+
 
 @dataclass
 class _Open:

@@ -101,5 +101,5 @@ def _table_batch(tables: dict[int, Followed]) -> pa.RecordBatch:
 def _tables(found: pa.Table) -> dict[int, Followed]:
     fields: list[list[Any]] = [found[name].to_pylist() for name in _TABLES.names]
     number, *others, stored = fields
-    each = (Followed(*values, stored=tuple(at)) for *values, at in zip(*others, stored, strict=True))
-    return dict(zip(number, each, strict=True))
+    rows = zip(*others, map(tuple, stored), strict=True)
+    return {key: Followed(*values) for key, values in zip(number, rows, strict=True)}

@@ -50,9 +50,12 @@ class Followed:
 
 @dataclass
 class Tables:
-    """Numbers for the tables of the log. `check` raises if a TABLE_MAP does not fit the catalogue's entry."""
+    """Numbers for the tables of the log.
 
-    check: Callable[[TableMap, TableEntry], None]
+    `agree` says which columns of the log's rows are stored, and raises if a TABLE_MAP does not fit the catalogue.
+    """
+
+    agree: Callable[[TableMap, TableEntry], tuple[int, ...]]
     by_number: dict[int, Followed] = field(default_factory=dict)
     _known: dict[int, int] = field(default_factory=dict)  # by the log's own id of a table
     _layouts: dict[int, str] = field(default_factory=dict)
@@ -64,6 +67,10 @@ class Tables:
         if found is None:
             found = self._known[table_id] = self._learn(body(), catalogue)
         return found
+
+    def __len__(self) -> int:
+        """How many tables the log may use again."""
+        return len(self._known)
 
     def known(self, table_id: int) -> int | None:
         return self._known.get(table_id)
@@ -85,10 +92,9 @@ class Tables:
         if entry is None:
             return NOT_FOLLOWED
         table = read_table_map(body)
-        self.check(table, entry)
+        stored = self.agree(table, entry)
         layout = entry.layout
         text = self._layouts.setdefault(layout.fingerprint, layout.to_json())
-        stored = tuple(i for i, column in enumerate(layout.columns) if not column.virtual)
         self._next += 1
         self.by_number[self._next] = Followed(
             body, entry.database, entry.name, entry.table_id, entry.schema_id, entry.version, layout.fingerprint, text,
