@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tidegate.bench.harness.databases import Database, asked
+from tidegate.errors import BadLog
 from tidegate.format.tables import Layout
-from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, HEADER_BYTES, TABLE_MAP, check_sums, frame
+from tidegate.sources.mysql.log.control_events import Query, read_query
+from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, HEADER_BYTES, QUERY, TABLE_MAP, check_sums, frame
 from tidegate.sources.mysql.log.layouts import layout_of
 from tidegate.sources.mysql.log.rows import KINDS, TableMaps, decode_rows
-from tidegate.sources.mysql.log.table_map import read_table_map
+from tidegate.sources.mysql.log.table_map import TableMap, read_table_map
 from tidegate.sources.mysql.snapshot.answers import value_lists
 from tidegate.sources.mysql.snapshot.protocol import Answer
 from tidegate.sources.mysql.snapshot.select import SESSION, select_rows
@@ -29,12 +33,23 @@ def changes_in(log: bytes) -> list[tuple[str, Change]]:
     return [(table, change) for _, table, change in sorted(found, key=lambda each: each[0])]
 
 
+def statements_in(log: bytes) -> list[Query | TableMap]:
+    """The statements of a log, and the tables before row changes that can be read, in its order."""
+    events, _ = frame(log, CHECKSUM_BYTES)
+    found: list[Query | TableMap] = []
+    for start, end, kind in zip(events.start.tolist(), events.end.tolist(), events.kind.tolist(), strict=True):
+        body = log[start + HEADER_BYTES : end]
+        if kind == QUERY:
+            found.append(read_query(body))
+        elif kind == TABLE_MAP:
+            with suppress(BadLog):
+                found.append(read_table_map(body))
+    return found
+
+
 def layouts_in(log: bytes) -> dict[str, Layout]:
     """The columns of the tables of a log, by name."""
-    events, _ = frame(log, CHECKSUM_BYTES)
-    chosen = events.chosen(events.kind == TABLE_MAP)
-    places = zip((chosen.start + HEADER_BYTES).tolist(), chosen.end.tolist(), strict=True)
-    return {(table := read_table_map(log[start:end])).table: layout_of(table) for start, end in places}
+    return {found.table: layout_of(found) for found in statements_in(log) if isinstance(found, TableMap)}
 
 
 def rows_of(database: Database, schema: str, table: str, layout: Layout, order: str = "1") -> list[Values]:

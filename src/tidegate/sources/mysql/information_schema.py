@@ -8,17 +8,25 @@ tables need no more memory than the catalogue itself.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from random import randint
 from typing import Any, NamedTuple, TypeVar
 
 from pymysql.connections import Connection
 from pymysql.cursors import SSCursor
 from pymysql.err import MySQLError
 
-from tidegate.errors import SourceUnavailable
-from tidegate.sources.mysql.catalogue import Server
-from tidegate.sources.mysql.shown import ColumnRow, KeyRow, ReferenceRow, Rows, TableRow
+from tidegate.errors import BadEvents, BadSetting, SourceUnavailable
+from tidegate.format.rules.rules import TableFilter
+from tidegate.sources.mysql.catalogue import FIRST_ID, Catalogue, DatabaseEntry, Server, version_number
+from tidegate.sources.mysql.ddl.apply import apply
+from tidegate.sources.mysql.dump import NO_WAIT, dump
+from tidegate.sources.mysql.entries import Base, Entries, TableEntry
+from tidegate.sources.mysql.log.control_events import read_format, read_query, read_rotate
+from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, FORMAT, HEADER_BYTES, QUERY, ROTATE, header_of
+from tidegate.sources.mysql.place import Place
+from tidegate.sources.mysql.shown import ColumnRow, KeyRow, ReferenceRow, Rows, TableRow, shown_definition
 
 PAGE_TABLES = 500
 
@@ -34,7 +42,7 @@ _REFERENCES = (
     "SELECT k.table_name, k.constraint_name, k.column_name, k.referenced_table_schema, k.referenced_table_name, "
     "r.delete_rule, r.update_rule FROM information_schema.key_column_usage k JOIN "
     "information_schema.referential_constraints r ON r.constraint_schema = k.constraint_schema "
-    "AND r.constraint_name = k.constraint_name AND r.table_name = k.table_name"
+    "AND r.constraint_name = k.constraint_name AND r.table_name = k.table_name AND r.constraint_schema = %s"
 )
 _SERVER = "SELECT @@version, @@lower_case_table_names, @@character_set_server, @@default_storage_engine"
 
@@ -48,13 +56,6 @@ def read_server(connection: Connection) -> Server:
         old_mode = _asked(connection, "SELECT @@global.old_mode")[0][0]
         utf8 = "utf8mb3" if "UTF8_IS_UTF8MB3" in old_mode else "utf8mb4"
     return Server(mariadb, version_number(version), int(lower_case), charset, engine, utf8)
-
-
-def version_number(text: str) -> int:
-    """101119 for `10.11.19-MariaDB-log`."""
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
-    major, minor, patch = (int(part) for part in found.groups()) if found else (0, 0, 0)
-    return major * 10000 + minor * 100 + patch
 
 
 def read_databases(connection: Connection) -> list[tuple[str, str]]:
@@ -86,9 +87,8 @@ def _asked_pages(connect: Callable[[], Connection], database: str) -> Iterator[R
 
 
 def _page(connection: Connection, database: str, tables: Sequence[TableRow]) -> Iterator[Rows]:
-    between = (database, tables[0].name, tables[-1].name)
-
     def asked(query: str, prefix: str, order: str, kind: type[T]) -> dict[str, list[T]]:
+        between = (*[database] * (1 + (kind is ReferenceRow)), tables[0].name, tables[-1].name)
         where = f" WHERE {prefix}table_schema = %s AND {prefix}table_name BETWEEN %s AND %s ORDER BY {order}"
         found: dict[str, list[T]] = {}
         for row in _asked(connection, query + where, *between):
@@ -110,7 +110,7 @@ def _streamed_pages(connect: Callable[[], Connection], database: str) -> Iterato
     with connect() as connection:
         found: dict[str, list[ReferenceRow]] = {}
         order = " WHERE k.table_schema = %s ORDER BY k.table_name, k.constraint_name, k.ordinal_position"
-        for row in _asked(connection, _REFERENCES + order, database):
+        for row in _asked(connection, _REFERENCES + order, database, database):
             reference = ReferenceRow(*_texts(row))
             found.setdefault(reference.table, []).append(reference)
     with connect() as one, connect() as two, connect() as three:
@@ -160,8 +160,93 @@ def _texts(row: Sequence[Any]) -> list[Any]:
     return [value.decode() if isinstance(value, bytes) else value for value in row]
 
 
-class Start(NamedTuple):
-    """Where a changefeed begins."""
+# The catalogue at a position ------------------------------------------------------------------------------------------
 
-    file: str
-    position: int
+_TRIES = 20
+_READER_IDS = (1 << 31, (1 << 32) - 1)  # a random id: two readers with one id cut each other off
+
+
+class Start(NamedTuple):
+    """The catalogue at this position of the log."""
+
+    catalogue: Catalogue
+    place: Place
+
+
+def read_catalogue(connect: Callable[[], Connection], tables: TableFilter, version: int, snapshot: bool) -> Start:
+    """The catalogue of a server, and the position of its log at which it is true.
+
+    `version` becomes the version of all tables. With `snapshot` the followed ones need one.
+    """
+    for _ in range(_TRIES):
+        with connect() as connection:
+            begin = log_end(connection)
+            catalogue = _read(connect, connection, tables, version, snapshot)
+            end = log_end(connection)
+        if not _ddl_between(connect, catalogue, begin, end):
+            return Start(catalogue, begin)
+    raise SourceUnavailable(
+        f"{_TRIES} times a DDL came while the tables of the server were read: wait until its DDLs pause"
+    )
+
+
+def log_end(connection: Connection) -> Place:
+    """The end of the log: `Place("bin.000003", 1234)`."""
+    mariadb = "MariaDB" in _asked(connection, "SELECT @@version")[0][0]
+    rows = _asked(connection, "SHOW MASTER STATUS" if mariadb else "SHOW BINARY LOG STATUS")
+    if not rows:
+        raise BadSetting("the server writes no binary log: start it with log_bin")
+    return Place(str(rows[0][0]), int(rows[0][1]))
+
+
+def _read(
+    connect: Callable[[], Connection], connection: Connection, tables: TableFilter, version: int, snapshot: bool
+) -> Catalogue:
+    server = read_server(connection)
+    known = [(name, charset) for name, charset in read_databases(connection) if tables.matches_schema(name)]
+    databases = {
+        name: DatabaseEntry(name, number, charset) for number, (name, charset) in enumerate(known, start=FIRST_ID)
+    }
+    numbers = count(FIRST_ID)
+
+    def entries() -> Iterator[TableEntry]:
+        for database in databases.values():
+            for rows in read_tables(connect, database.name, server.mariadb):
+                definition = shown_definition(rows, server)
+                followed = tables.matches(database.name, rows.table.name) and not definition.sequence
+                names = (database.name, rows.table.name)
+                needs = followed and snapshot
+                yield TableEntry(
+                    *names, next(numbers), database.schema_id, version, definition, followed, needs_snapshot=needs
+                )
+
+    base = Base.of(entries())
+    return Catalogue(server, tables, databases, Entries(base), next(numbers), FIRST_ID + len(databases))
+
+
+def _ddl_between(connect: Callable[[], Connection], catalogue: Catalogue, begin: Place, end: Place) -> bool:
+    """Whether a statement between these positions changes something that is known."""
+    at, checksum = begin, CHECKSUM_BYTES
+    if at == end:
+        return False
+    with connect() as connection:
+        for event in dump(connection, *begin, randint(*_READER_IDS), NO_WAIT):
+            header = header_of(event)
+            if header.kind == FORMAT:
+                checksum = read_format(event[HEADER_BYTES:]).checksum_bytes
+            if not header.next_position:  # what the server says at the beginning of a file is not in the log
+                continue
+            body = event[HEADER_BYTES : len(event) - checksum]
+            if header.kind == QUERY and _is_ddl(catalogue, body):
+                return True
+            at = Place(*read_rotate(body)) if header.kind == ROTATE else Place(at.file, header.next_position)
+            if at.order >= end.order:
+                return False
+    return True  # the server has cut the reader off
+
+
+def _is_ddl(catalogue: Catalogue, body: bytes) -> bool:
+    try:
+        return not apply(catalogue, read_query(body), 0).ignored
+    except BadEvents:  # it was applied to something else than what it came after, or will be refused later
+        return True
