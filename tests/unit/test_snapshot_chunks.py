@@ -156,7 +156,7 @@ def borders_of(database: Database, case: Case, rows: int) -> list[Border | None]
 
 def staged(database: Database, case: Case, store: MemoryStore, order: Order) -> Note:
     with database.connect() as connection:
-        stage(connection, address_of(database), database.name == "mariadb", store, order, lambda *_: case.layout)
+        stage(connection, address_of(database), database.name == "mariadb", store, order)
     note = read_note(store, order.name)
     assert note is not None
     return note

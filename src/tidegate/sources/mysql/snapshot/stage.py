@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -28,9 +28,10 @@ from pymysql.connections import Connection
 from pymysql.err import MySQLError
 
 from tidegate.errors import SourceUnavailable
-from tidegate.format.tables import Layout
+from tidegate.format.tables import Column, Layout
 from tidegate.sources.mysql.address import Address
 from tidegate.sources.mysql.connect import ask, log_end
+from tidegate.sources.mysql.information_schema import read_definition
 from tidegate.sources.mysql.snapshot.answers import Reader
 from tidegate.sources.mysql.snapshot.borders import ReadKey, ordered_by
 from tidegate.sources.mysql.snapshot.protocol import Answer
@@ -42,10 +43,8 @@ FOLDER = "_tidegate/source/chunks"
 PART_BYTES = 16 << 20
 _LOCK_WAIT_S = 10
 _SCHEMA = pa.schema([pa.field("after", pa.list_(pa.binary()))])
-_GONE = {1049: "its database is gone", 1146: "it is gone", 1054: "a column is gone"}
+_GONE = {1049: "its database is gone", 1146: "it is gone", 1054: "a column is gone", 1176: "a key is gone"}
 _TRY_AGAIN = (1412, 1205)  # another definition than at the start of the read; a lock that somebody holds
-
-ColumnsNow = Callable[[Connection, str, str], Layout | None]  # what columns a table has in this moment
 
 
 @dataclass(frozen=True)
@@ -114,10 +113,8 @@ def read_note(store: Store, name: str) -> Note | None:
     return None if found is None else Note.from_json(found)
 
 
-def stage(
-    connection: Connection, address: Address, is_mariadb: bool, store: Store, order: Order, now: ColumnsNow
-) -> None:
-    """Reads the chunk, unless it was read already. `now` says what columns the table has."""
+def stage(connection: Connection, address: Address, is_mariadb: bool, store: Store, order: Order) -> None:
+    """Reads the chunk, unless it was read already."""
     if store.size(note_path(order.name)) is not None:
         return
     for statement in (*SESSION, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}"):
@@ -125,7 +122,7 @@ def stage(
     after = begin_read(connection, address, is_mariadb)
     refused, parts = "", []
     try:
-        refused = _difference(connection, order, now)
+        refused = _difference(connection, order)
         if not refused:
             parts = list(_staged(connection, store, order))
     except MySQLError as exc:
@@ -141,12 +138,20 @@ def stage(
     store.create_bytes(note_path(order.name), note.to_json().encode())
 
 
-def _difference(connection: Connection, order: Order, now: ColumnsNow) -> str:
+def _difference(connection: Connection, order: Order) -> str:
     """Takes the metadata lock, and looks at the columns behind it."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT 1 FROM {quoted(order.schema)}.{quoted(order.table)} LIMIT 0")
-    found = now(connection, order.schema, order.table)
-    return "" if found == order.layout else "its columns are not those that the log shows"
+    found = read_definition(connection, order.schema, order.table)
+    if found is None or found.unread:
+        return "it is gone"
+    same = list(map(_shape, found.layout.columns)) == list(map(_shape, order.layout.columns))
+    return "" if same else "its columns are not those that the log shows"
+
+
+def _shape(column: Column) -> Column:
+    """What decides about the values. Numbers of columns are given by DDLs, and a default is no part of a row."""
+    return replace(column, id=None, default=None, pk=False)
 
 
 def _staged(connection: Connection, store: Store, order: Order) -> Iterator[PartNote]:
