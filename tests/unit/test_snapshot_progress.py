@@ -45,7 +45,7 @@ class Snapshot:
         self.accepted = (0, Progress())  # items of `recorded`, and the offset there
         self.notes: dict[str, Note] = {}
         self.lows: dict[str, int] = {}  # where each chunk begins
-        self.runs = 0
+        self.runs = self.reads = 0
         self.begin()
 
     def begin(self) -> None:
@@ -56,15 +56,12 @@ class Snapshot:
         items, self.tip = self.accepted
         for item in self.recorded[items:]:
             self.tip = self.moved(self.tip, item)
-        self.queue.follow(self.tip, self.next_tables())
+        self.queue.follow(self.tip, self.tip.next_tables(self.waiting))
 
     def waiting(self, after: int, limit: int) -> Sequence[TableEntry]:
         return [each for each in sorted(self.tables.values(), key=lambda t: t.table_id) if each.table_id > after][
             :limit
         ]
-
-    def next_tables(self) -> list[TableEntry]:
-        return [self.tables[each.table_id] for each in self.tip.next_tables(self.waiting)]
 
     def moved(self, progress: Progress, item: Item) -> Progress:
         name = PartName.of(item[0]).chunk
@@ -88,7 +85,8 @@ class Snapshot:
 
     def read_chunks(self) -> None:
         """Some tasks do not manage."""
-        for order in self.queue.hand_out(self.chance.randint(1, 4)):
+        self.reads += 1
+        for order in self.queue.hand_out(self.chance.randint(1, 4), self.reads, ("bin.1", self.reached)):
             if self.chance.random() < 0.2:
                 continue
             parts = self.chance.randint(1, 3)
@@ -98,7 +96,7 @@ class Snapshot:
             borders = [*((str(border),) for border in inner), order.high]
             notes = tuple(PartNote(order.name, 1, 1, border) for border in borders)
             self.notes[order.name], self.lows[order.name] = Note(("bin.1", after), ("bin.1", self.log_end), notes), low
-        self.queue.look_for(self.notes.get)
+        self.queue.read(self.reads - (self.chance.random() < 0.1), self.notes.get)
 
     def read_the_log(self) -> None:
         self.reached = self.log_end
@@ -110,7 +108,7 @@ class Snapshot:
             self.queue.placed(part)
             self.fresh.append((str(part), border))
             self.tip = self.moved(self.tip, self.fresh[-1])
-        self.queue.follow(self.tip, self.next_tables())
+        self.queue.follow(self.tip, self.tip.next_tables(self.waiting))
 
     def put_on_record(self) -> None:
         self.recorded += self.fresh
@@ -146,7 +144,7 @@ class Snapshot:
         self.put_on_record()
         self.log_end = self.reached = self.log_end + 1
         self.tip = self.tip.settled(self.waiting)
-        self.queue.follow(self.tip, self.next_tables())
+        self.queue.follow(self.tip, self.tip.next_tables(self.waiting))
 
     def parts_of_a_version_follow_each_other(self) -> None:
         last: dict[tuple[int, int], int | None] = {}
@@ -222,8 +220,8 @@ def test_a_chunk_that_was_refused_stops_when_the_log_does_not_explain_it() -> No
     reading = queue.next_look()
     assert reading is not None
     queue.found(reading, None)
-    queue.hand_out(1)
-    queue.look_for(lambda name: Note(("bin.1", 4), ("bin.1", 9), (), "it is gone"))
+    queue.hand_out(1, 1, ("bin.1", 4))
+    queue.read(1, lambda name: Note(("bin.1", 4), ("bin.1", 9), (), "it is gone"))
     assert queue.ready(("bin.1", 8)) == []
     with pytest.raises(BadLog, match=r"shop\.t1 cannot be read, because it is gone"):
         queue.ready(("bin.1", 9))

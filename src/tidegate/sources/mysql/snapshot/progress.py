@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tidegate.errors import BadSetting
 from tidegate.sources.mysql.snapshot.select import Border
@@ -31,6 +31,9 @@ class Waiting(Protocol):
 
     @property
     def version(self) -> int: ...
+
+
+W = TypeVar("W", bound=Waiting)
 
 
 class Begun(NamedTuple):
@@ -89,7 +92,7 @@ class Progress:
         least = first if first is not None else max([done, *self.begun]) + 1
         return Progress(done, {table: each for table, each in self.begun.items() if table >= least})
 
-    def next_tables(self, waiting: Callable[[int, int], Sequence[Waiting]]) -> list[Waiting]:
+    def next_tables(self, waiting: Callable[[int, int], Sequence[W]]) -> list[W]:
         """The tables that may be read now, in their order."""
         return [table for table in waiting(self.done, MOST_BEGUN) if not self.is_done(table)]
 

@@ -11,7 +11,7 @@ is read again from the last border. What belongs to an older version of a table 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,8 +61,12 @@ class PartName(NamedTuple):
 
 @dataclass
 class Chunk:
+    """`reads` is the number of the micro-batch that reads it, `pin` a place in the log before that."""
+
     order: Order
     state: int = PLANNED
+    reads: int = 0
+    pin: LogPlace = ("", 0)
     note: Note | None = None
     placed: int = 0  # parts that have a place
 
@@ -75,6 +79,8 @@ class Reading:
     key: ReadKey
     low: Border | None
     rows: int = 0  # of a chunk; 0 until somebody has asked
+    all_rows: int = 0  # of the table, about
+    placed_rows: int = 0
     ends: bool = False
     chunks: list[Chunk] = field(default_factory=list)
 
@@ -121,26 +127,42 @@ class Queue:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def hand_out(self, limit: int) -> list[Order]:
-        """Chunks for tasks to read."""
+    def hand_out(self, limit: int, reads: int, pin: LogPlace) -> list[Order]:
+        """Chunks for the tasks of the micro-batch with this number to read; the log is at `pin` or behind it."""
         due = [chunk for chunk in self._chunks() if chunk.state == PLANNED][:limit]
         for chunk in due:
-            chunk.state = HANDED
+            chunk.state, chunk.reads, chunk.pin = HANDED, reads, pin
         return [chunk.order for chunk in due]
 
-    def look_for(self, note: Callable[[str], Note | None]) -> None:
-        """The tasks are done: a chunk without a note could not be read, and is read again."""
+    def handed(self, after: int, until: int) -> list[Order]:
+        """What the tasks of micro-batches with these numbers read."""
+        return [chunk.order for chunk in self._chunks() if chunk.state == HANDED and after < chunk.reads <= until]
+
+    @property
+    def has_planned(self) -> bool:
+        return any(chunk.state == PLANNED for chunk in self._chunks())
+
+    def read(self, reads: int, note: Callable[[str], Note | None]) -> None:
+        """The tasks of micro-batches up to this number are done, and later ones will not come.
+
+        A chunk without a note could not be read, and is read again.
+        """
         for chunk in self._chunks():
             if chunk.state == HANDED:
-                chunk.note = note(chunk.order.name)
+                chunk.note = note(chunk.order.name) if chunk.reads <= reads else None
                 chunk.state = PLANNED if chunk.note is None else STAGED
 
     # -- placing -----------------------------------------------------------------------------------------------------
 
-    def ready(self, reached: LogPlace) -> list[PartName]:
-        """The parts that may have a place behind what is known of the log, which is up to `reached`."""
+    def ready(self, reached: LogPlace, without: Collection[int] = ()) -> list[PartName]:
+        """The parts that may have a place behind what is known of the log, which is up to `reached`.
+
+        Tables in `without` get none.
+        """
         found: list[PartName] = []
         for reading in self.tables.values():
+            if reading.table.table_id in without:
+                continue
             for chunk in reading.chunks:
                 if chunk.note is None or is_before(reached, chunk.note.until):
                     break
@@ -154,6 +176,13 @@ class Queue:
                 found += [PartName(name, i) for i in range(chunk.placed, len(chunk.note.parts))]
         return found
 
+    def note(self, part: PartName) -> Note:
+        """The note of the chunk of a part that is ready."""
+        chunks = self.tables[part.chunk.table_id].chunks
+        found = next(chunk.note for chunk in chunks if chunk.order.name == str(part.chunk))
+        assert found is not None, "only what is staged has parts"
+        return found
+
     def placed(self, part: PartName) -> None:
         """The part has a place. Parts of a chunk come in order."""
         reading = self.tables[part.chunk.table_id]
@@ -161,17 +190,14 @@ class Queue:
         assert chunk.note is not None, "only what is staged has parts"
         assert (chunk.order.name, chunk.placed) == (str(part.chunk), part.part), "parts are placed in order"
         chunk.placed += 1
+        reading.placed_rows += chunk.note.parts[part.part].rows
         if chunk.placed == len(chunk.note.parts):
             reading.chunks.pop(0)
 
     def pinned(self) -> list[LogPlace]:
-        """From where on the log is needed by chunks that were read and have no place yet."""
-        return [chunk.note.after for chunk in self._chunks() if chunk.note is not None]
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether tasks read: from where on they need the log is not known yet."""
-        return any(chunk.state == HANDED for chunk in self._chunks())
+        """From where on the log is needed by chunks that have no place yet."""
+        pins = (chunk.note.after if chunk.note is not None else chunk.pin for chunk in self._chunks())
+        return [pin for pin in pins if pin[0]]
 
     def _chunks(self) -> Iterable[Chunk]:
         return (chunk for reading in self.tables.values() for chunk in reading.chunks)
