@@ -15,6 +15,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from tidegate.sources.mysql.log.images import Numbers
 from tidegate.sources.mysql.log.transactions import file_number
 from tidegate.sources.mysql.snapshot.borders import key_of
 from tidegate.sources.mysql.snapshot.early import early_keys
+from tidegate.sources.mysql.snapshot.looker import Looker
 from tidegate.sources.mysql.snapshot.notes import Notes
 from tidegate.sources.mysql.snapshot.progress import Progress
 from tidegate.sources.mysql.snapshot.queue import PartName, Queue
@@ -44,14 +46,14 @@ Snap = Mapping[str, Any]
 
 @dataclass
 class Keeper:
-    """`recorded` are the names of the parts that are on record behind the start; `begin` is where the relay begins."""
+    """`recorded` are the parts that are on record behind the start, in order; `begin` is where the relay begins."""
 
     address: Address
     password: str
     notes: Notes
     indexer: Indexer
     lock: threading.Condition
-    start: Snap
+    snap: Snap
     begin: LogPlace
     recorded: Sequence[str] = ()
     queue: Queue = field(default_factory=lambda: Queue(secrets.token_hex(3)))
@@ -60,9 +62,15 @@ class Keeper:
     _waiting_known: tuple[Catalogue, int, list[TableEntry]] | None = None
 
     def __post_init__(self) -> None:
-        self.tip = Progress.from_json(self.start)
+        self.tip = Progress.from_json(self.snap)
         for name in self.recorded:
             self.tip = self.notes.after(self.tip, PartName.of(name))
+
+    def start(self, ended: Callable[[], bool]) -> None:
+        """Begins to look for borders, until the function says that nobody needs them."""
+        kept = {str(PartName.of(name).chunk) for name in self.recorded}
+        first = partial(self.notes.sweep, kept)
+        Looker(self.address, self.password, self.queue, self.lock, ended, first).start()
 
     @property
     def chain(self) -> Chain:
@@ -125,14 +133,19 @@ class Keeper:
 
     # -- placing -------------------------------------------------------------------------------------------------------
 
-    def place(self, reached: LogPlace, held: Iterable[int], limit_bytes: int) -> None:
-        """Gives parts a place, up to the limit. The tables in `held` get none: their changes would come behind it."""
+    def place(self, reached: LogPlace, held: Iterable[int], limit_bytes: int, clock_ms: int | None) -> None:
+        """Gives parts a place, up to the limit. The tables in `held` get none: their changes would come behind it.
+
+        `clock_ms` is the server's clock if all of its log is known: then the parts come at this time.
+        """
         if not self.indexer.settler.is_live:
             return
         self._follow()
         placed_bytes = 0
         for part in self.queue.ready(reached, frozenset(held)):
             self.notes.know(part, self.queue.note(part))
+            if clock_ms is not None and not placed_bytes:
+                self.indexer.tick(clock_ms)
             if placed_bytes >= limit_bytes or not self.indexer.chunk(str(part)):
                 break
             placed_bytes += self.notes.part(part).value_bytes
@@ -147,15 +160,12 @@ class Keeper:
     # -- emitting ------------------------------------------------------------------------------------------------------
 
     def splits(
-        self, before: Snap, after: Snap, items: range, write: Callable[[Numbers], str]
+        self, before: Snap, after: Snap, items: Iterable[int], write: Callable[[Numbers], str]
     ) -> tuple[list[Split], list[Emission]]:
         """What tasks read for the snapshot in a micro-batch, and what they emit. `write` makes a file of row events."""
         reads = self.queue.handed(int(before.get("reads", 0)), int(after.get("reads", 0)))
-        emitted = []
-        for item in sorted(number for number in self.chain.extras if number in items):
-            if self.chain.extras[item].chunk:
-                emitted.append(self._emission(item, write))
-        return [{"read": order.to_json()} for order in reads], [each for each in emitted if each is not None]
+        emissions = (self._emission(item, write) for item in items if self.chain.extras[item].chunk)
+        return [{"read": order.to_json()} for order in reads], [each for each in emissions if each is not None]
 
     def _emission(self, item: int, write: Callable[[Numbers], str]) -> Emission | None:
         name = self.chain.extras[item].chunk
