@@ -83,6 +83,7 @@ class Feed:
     resolved: list[int] = field(default_factory=list)
     source: MysqlSource | None = None
     runs: int = 0
+    durable: int = 0  # number of the offset at which the last process began
 
     def begin(self) -> MysqlSource:
         if self.source is None:
@@ -96,13 +97,12 @@ class Feed:
         return self.source
 
     def kill(self) -> None:
-        """All since some offset is asked for again."""
+        """All since some offset is asked for again. What was durable once stays so."""
         if self.source is not None:
             self.source.close()
             self.source = None
-        back = self.chance.randrange(len(self.offsets[-4:]))
-        if back:
-            del self.offsets[-back:]
+        self.durable = self.chance.randrange(self.durable, len(self.offsets))
+        del self.offsets[self.durable + 1 :]
 
     def step(self) -> bool:
         """One micro-batch; False if there is nothing new."""

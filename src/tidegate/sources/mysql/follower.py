@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +47,7 @@ from tidegate.sources.mysql.relay import Relay
 from tidegate.sources.mysql.snapshot.keeper import Keeper
 from tidegate.sources.mysql.snapshot.notes import Notes
 from tidegate.sources.mysql.tables import Tables
+from tidegate.sources.mysql.watch import Watch
 from tidegate.sources.mysql.windows import Place, Settler, Window
 from tidegate.sources.source import Split
 
@@ -64,6 +66,8 @@ class Follower:
     snapshot: Keeper | None = None
     steady: Callable[[], float] = time.monotonic
     quiet_s: float = QUIET_S
+    watch: Watch | None = None
+    _handed: Place | None = None
     _handed_at: float = field(default_factory=time.monotonic)
     _part: int = 0
     _parts: list[tuple[int, str]] = field(default_factory=list)  # the commit-ts up to which a file is needed
@@ -72,7 +76,7 @@ class Follower:
     def chain(self) -> Chain:
         return self.pump.indexer.chain
 
-    # -- how far ---------------------------------------------------------------------------------------------------------
+    # -- how far -------------------------------------------------------------------------------------------------------
 
     def latest(self, start: Cursor, limit_bytes: int, held: frozenset[int]) -> Cursor:
         if self.snapshot is not None:
@@ -91,7 +95,7 @@ class Follower:
             self.records.add(window)
         with self.pump.lock:
             self._handed_at = self.steady()
-            place = Place(*self._place(stand))
+            place = self._handed = Place(*self._place(stand))
             end = cursor_of(self.chain, stand, start, self._names, size, self.records.number_of(place))
             if self.snapshot is None:
                 return end
@@ -154,12 +158,29 @@ class Follower:
         assembler = self.pump.indexer.assembler
         return Names(assembler.file.rpartition(".")[0] + ".", tuple(assembler.origins.texts))
 
+    def reached(self) -> Place:
+        """Up to where changes were handed out: what nobody follows, behind them, does not count."""
+        with self.pump.lock:
+            handed = self._handed or Place(self.chain.begin_file, self.chain.begin_at, self.chain.begin_ts)
+            item = self.chain.item_after(handed.ts)
+            if self.chain.of(item - 1, "rows_end") < self.chain.rows.end or any(i >= item for i in self.chain.extras):
+                return handed
+            return Place(*self.pump.indexer.assembler.position, max(handed.ts, self.chain.last("ts")))
+
+    def state(self) -> dict[str, Any]:
+        """What the status shows besides the lag."""
+        with self.pump.lock:
+            assembler, relay = self.pump.indexer.assembler, self.pump.indexer.relay
+            return {"position": f"{assembler.file}:{assembler.at}", "relay_bytes": relay.held_bytes}
+
     def close(self) -> None:
+        if self.watch is not None:
+            self.watch.stop()
         self.pump.stop()
         with self.pump.lock:
             self.pump.indexer.relay.close()
 
-    # -- accepted --------------------------------------------------------------------------------------------------------
+    # -- accepted ------------------------------------------------------------------------------------------------------
 
     def committed(self, end: Cursor) -> None:
         with self.pump.lock:
@@ -188,7 +209,7 @@ class Follower:
         if len(tables.by_number) > 2 * len(tables) + 1000:
             tables.keep(np.unique(self.chain.rows["table"]).tolist())
 
-    # -- parts for tasks -------------------------------------------------------------------------------------------------
+    # -- parts for tasks -----------------------------------------------------------------------------------------------
 
     def splits(self, start: Cursor, end: Cursor, parallelism: int) -> list[Split]:
         with self.pump.lock:
@@ -309,4 +330,6 @@ def follow(
         follower.snapshot = Keeper(address, password, notes, indexer, pump.lock, start.snap, begin, recorded)
         follower.snapshot.start(lambda: pump.ends)
     pump.start()
+    follower.watch = Watch(address, password, pump, folder, follower.reached, follower.state)
+    follower.watch.start()
     return follower

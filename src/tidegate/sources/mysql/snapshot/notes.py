@@ -49,7 +49,9 @@ class Notes:
         found = next(iter(catalogue.waiting(table_id - 1, 1)), None)
         if found is not None and found.table_id == table_id:
             self.tables[name] = found
-        return Extra(chunk=name, table_id=table_id, size_bytes=self.part(part).value_bytes)
+        # A part before the offset only comes again because another table is behind: it may be durable and gone.
+        known = str(part.chunk) in self._known or read_note(self.store, str(part.chunk)) is not None
+        return Extra(chunk=name, table_id=table_id, size_bytes=self.part(part).value_bytes if known else 0)
 
     def forget(self, name: str) -> None:
         """A part is durable: nobody asks for it again."""
