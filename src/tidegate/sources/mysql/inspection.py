@@ -32,7 +32,7 @@ _VARIABLES = (
     "log_slave_updates", "log_replica_updates", "binlog_error_action", "sync_binlog", "binlog_expire_logs_seconds",
     "expire_logs_days", "binlog_expire_logs_auto_purge", "innodb_native_foreign_keys", "server_id", "server_uuid",
 )  # fmt: skip
-_DENIED = frozenset((1044, 1045, 1142, 1227, 1370))
+_DENIED = frozenset((1044, 1045, 1142, 1227, 1370, 1401))  # the last one: XA RECOVER of MySQL
 _PLAIN = ", ".join(f"'{each}'" for each in sorted(READ_TYPES))
 
 _NAMES = f"""
