@@ -35,6 +35,7 @@ examples:
   tidegate check file:///data/cdc
   tidegate check "file:///data/cdc?protocol=canal-json" changefeed.toml --spool-dir /data/spool
   tidegate check file:///data/cdc --source parquet:/data/events
+  tidegate check --source "mysql://repl@db:3306/?tables=shop.*"    (grants, variables and tables: docs/mysql.md)
 
 Exit code 1 if there is a problem, 0 if there are at most warnings.
 """
@@ -103,17 +104,21 @@ def _add_run(run: argparse.ArgumentParser) -> None:
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:
-    check.add_argument("sink", metavar="SINK", help="the sink URI, with options as ?key=value")
+    check.add_argument("sink", nargs="?", metavar="SINK", help="the sink URI, with options as ?key=value")
     check.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
     check.add_argument(
-        "--source", metavar="URI", help="look at this source, too: workload://sysbench?... or parquet:DIR"
+        "--source",
+        metavar="URI",
+        help="look at this source, too: workload://sysbench?..., parquet:DIR or mysql://user@host/?tables=...",
     )
+    _add_password(check)
     _add_changefeed(check)
 
 
 def _add_verify(verify: argparse.ArgumentParser) -> None:
     verify.add_argument("config", nargs="?", metavar="CONFIG.toml", help="the options that the changefeed ran with")
     _add_ends(verify)
+    _add_password(verify)
 
 
 def _add_encode(encode: argparse.ArgumentParser) -> None:
@@ -150,6 +155,14 @@ def _add_changefeed(parser: argparse.ArgumentParser) -> None:
         "--spool-dir", metavar="DIR", help="directory of the spool (default: under the system's temporary directory)"
     )
     _add_option(parser)
+
+
+def _add_password(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help="the password of a database (default: MYSQL_PWD, or in the source's URI)",
+    )
 
 
 def _add_option(parser: argparse.ArgumentParser) -> None:

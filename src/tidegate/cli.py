@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -27,10 +27,11 @@ from tidegate.config.settings import Settings, duration_s, effective, load_setti
 from tidegate.errors import BadSetting, OnlyRepeats, TidegateError, UsageError
 from tidegate.format.bad_rows import FOLDER as BAD_ROWS
 from tidegate.storage.store import open_store
-from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
+from tidegate.tools.check import OK, PROBLEM, WARNING, Line, preflight
 from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
 
 if TYPE_CHECKING:
+    from tidegate.sources.mysql.address import Address
     from tidegate.spark.handle import Handle
 
 
@@ -85,13 +86,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    if arguments.sink is None and arguments.source is None:
+        raise UsageError("check needs a sink, a source with --source, or both")
+    arguments.sink = arguments.sink or "noop://"
     settings = _settings(arguments)
     print(f"tidegate check {redacted(arguments.sink)}")
     for note in settings.notes:
         print(f"  note: {note}")
     found = {OK: 0, WARNING: 0, PROBLEM: 0}
-    check_source = partial(_check_source, arguments.source, settings) if arguments.source is not None else None
-    for line in preflight(settings, open_store(settings.sink_uri, settings.access), SystemClock(), check_source):
+    for line in _check_lines(arguments, settings):
         found[line.verdict] += 1
         print(f"  {line.verdict:<8} {line.name:<12} {line.sentence}", flush=True)
         if line.verdict != OK:
@@ -99,6 +102,31 @@ def _check(arguments: argparse.Namespace) -> int:
     counts = [f"{found[verdict]} {verdict}{'s' * (found[verdict] != 1)}" for verdict in (PROBLEM, WARNING)]
     print(", ".join(counts))
     return 1 if found[PROBLEM] else 0
+
+
+def _check_lines(arguments: argparse.Namespace, settings: Settings) -> Iterator[Line]:
+    store, clock = open_store(settings.sink_uri, settings.access), SystemClock()
+    if _is_database(arguments.source):
+        from tidegate.tools.check_database import database_lines
+
+        yield from database_lines(*_database(arguments), settings, store, clock)
+        yield from preflight(settings, store, clock)
+        return
+    check_source = partial(_check_source, arguments.source, settings) if arguments.source is not None else None
+    yield from preflight(settings, store, clock, check_source)
+
+
+def _is_database(source: str | None) -> bool:
+    return source is not None and source.startswith("mysql:")
+
+
+def _database(arguments: argparse.Namespace) -> tuple[Address, str]:
+    """The address of the database, and the password that somebody gave."""
+    from tidegate.sources.mysql.address import parse_address
+    from tidegate.sources.mysql.private import password_of
+
+    address = parse_address(arguments.source)
+    return address, password_of(address.password, arguments.password_file, os.environ)
 
 
 def _check_source(uri: str, settings: Settings) -> None:

@@ -140,7 +140,7 @@ def _dump_error(connect: Connect, file: str, position: int) -> str:
         try:
             next(dump(connection, file, position, server_id, NO_WAIT), None)
         except BadLog as exc:
-            return str(exc)
+            return str(exc).removeprefix("the server sends no log: ")
     return ""
 
 

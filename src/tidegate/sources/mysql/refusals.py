@@ -154,7 +154,8 @@ def _grants(server: Server) -> Iterator[Finding]:
         if error:
             does = "show where its log ends" if grant == "REPLICATION CLIENT" else "send its log"
             sentence = f"the server does not {does} to {server.user}: {error}"
-            yield Finding("grants", sentence, (f"GRANT {grant} ON *.* TO {server.user}",))
+            mends = (f"GRANT {grant} ON *.* TO {server.user}",) if "denied" in error else ()
+            yield Finding("grants", sentence, mends)
 
 
 def _prepared(server: Server) -> Iterator[Finding]:
