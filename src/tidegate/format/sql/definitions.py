@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidegate.format.sql.defaults import stored_default
+from tidegate.format.sql.words import Token, Words
 from tidegate.format.tables import Column
-from tidegate.tools.encode.defaults import stored_default
-from tidegate.tools.encode.sql_words import Token, Words
 
 # Types of more than one word. If one is the beginning of another, the longer one comes first.
 _PHRASES = {
