@@ -15,20 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.tools.verify_database.rows import PUT, REMOVED, Changes, Ints
+from tidegate.tools.verify_database.rows import PUT, REMOVED, Changes, Ints, Shape
 from tidegate.tools.verify_database.state import counted, first_of, last_of, numbered, present
 from tidegate.tools.verify_database.values import mean_the_same
 
 Flags = npt.NDArray[np.bool_]
 _SHOWN = 5  # rows of a table that are named
-
-
-class Shape(NamedTuple):
-    """The columns that are compared: their names, their types, and which of them identify a row."""
-
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-    key: tuple[int, ...]
 
 
 @dataclass(frozen=True)

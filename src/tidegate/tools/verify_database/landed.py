@@ -22,7 +22,7 @@ from tidegate.format.layout import PathOptions, data_path
 from tidegate.format.tables import Layout
 from tidegate.reader.replay import Lane, read_piece
 from tidegate.storage.store import Store
-from tidegate.tools.verify_database.rows import PUT, REMOVED, Changes, changes
+from tidegate.tools.verify_database.rows import PUT, REMOVED, Changes, Shape, changes
 from tidegate.tools.verify_database.values import in_one_form
 
 PIECE_BYTES = 4 << 20
@@ -31,15 +31,6 @@ Values = tuple[bytes | None, ...]
 
 class NotComparable(Exception):
     """A table cannot be compared, although nothing is wrong; the text says why and what would help."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The columns to compare, in order, with their types; `key` are the positions of those that identify a row."""
-
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-    key: tuple[int, ...]
 
 
 class Decoded(NamedTuple):
@@ -61,16 +52,16 @@ class Files:
     selected: tuple[int, ...] | None
     era: int
 
-    def changes(self, lane: Lane, last: int, until_ts: int, wanted: Wanted) -> Iterator[Changes]:
+    def changes(self, lane: Lane, last: int, until_ts: int, shape: Shape) -> Iterator[Changes]:
         """The rows of the files 1 to `last` of a directory, up to this commit-ts."""
         for number in range(1, last + 1):
             path = data_path(lane.key, number, self.paths)
             for piece in self._pieces(path, lane.sizes[number - 1]):
                 try:
-                    decoded = self._decode(piece, bool(wanted.key))
+                    decoded = self._decode(piece, bool(shape.key))
                 except BadEvents as exc:
                     raise VerifyError(f"{path}: {exc}") from exc
-                yield self._turned(decoded, until_ts, wanted)
+                yield self._turned(decoded, until_ts, shape)
 
     # Pieces.
 
@@ -112,16 +103,16 @@ class Files:
             canal_json.decode(piece, self.layout, self.encoding, self.selected), self.layout, self.selected
         )
 
-    def _turned(self, decoded: Decoded, until_ts: int, wanted: Wanted) -> Changes:
+    def _turned(self, decoded: Decoded, until_ts: int, shape: Shape) -> Changes:
         op, ts = np.array(decoded.op, np.int8), np.array(decoded.ts, np.int64)
         count = int(np.searchsorted(ts, until_ts, side="right"))  # a table's rows come by commit-ts
         shown = [column.name for column in self.layout.shown(self.selected)]
         by_name = dict(zip(shown, zip(*decoded.values[:count], strict=True), strict=True)) if count else {}
         columns = [
-            in_one_form(pa.array(by_name.get(name, (None,) * count), pa.binary()), kind, bool(wanted.key))
-            for name, kind in zip(wanted.names, wanted.kinds, strict=True)
+            in_one_form(pa.array(by_name.get(name, (None,) * count), pa.binary()), kind, bool(shape.key))
+            for name, kind in zip(shape.names, shape.kinds, strict=True)
         ]
-        return changes(op[:count], columns, wanted.key, self.era, ts[:count])
+        return changes(op[:count], columns, shape.key, self.era, ts[:count])
 
 
 def _last_line_end(text: bytes, encoding: CsvOptions | CanalOptions) -> int:

@@ -22,7 +22,14 @@ Ints = npt.NDArray[np.int64]
 PUT, REMOVED = 1, -1
 BUCKET_BYTES = 64 << 20
 _MOST_BUCKETS = 256
-_WRITE_BYTES = 4 << 20
+
+
+class Shape(NamedTuple):
+    """The columns that are compared: their names, their types, and which of them identify a row."""
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    key: tuple[int, ...]
 
 
 class Changes(NamedTuple):
@@ -71,40 +78,51 @@ class Spill:
     """Changes on disk in buckets. What is added keeps its order within a bucket."""
 
     def __init__(self, directory: Path, columns: int, buckets: int) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         names = [f"c{i}" for i in range(columns)]
         kinds = [pa.binary(), pa.int8(), pa.int64(), pa.int64(), *[pa.large_binary()] * columns]
         self._schema = pa.schema(zip(["key", "op", "era", "ts", *names], kinds, strict=True))
-        self._paths = [directory / f"{i}.arrow" for i in range(buckets)]
-        self._writers = [pa.ipc.new_stream(pa.OSFile(str(path), "wb"), self._schema) for path in self._paths]
+        self._directory, self._buckets = directory, buckets
+        self._writers: dict[int, pa.RecordBatchStreamWriter] = {}
 
     def add(self, rows: Changes) -> None:
-        count = len(self._writers)
         if not len(rows.op):
             return
-        if count == 1:
+        if self._buckets == 1:
             self._write(0, rows)
             return
-        bucket = (hashed(rows.key) % np.uint64(count)).astype(np.int64)
+        bucket = (hashed(rows.key) % np.uint64(self._buckets)).astype(np.int64)
         order = np.argsort(bucket, kind="stable")
-        ends = np.cumsum(np.bincount(bucket, minlength=count))
+        ends = np.cumsum(np.bincount(bucket, minlength=self._buckets))
         for i, at in enumerate(np.split(order, ends[:-1])):
             if len(at):
                 self._write(i, rows.take(at))
 
     def _write(self, bucket: int, rows: Changes) -> None:
+        if bucket not in self._writers:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._writers[bucket] = pa.ipc.new_stream(str(self._path(bucket)), self._schema)
         arrays = [rows.key, pa.array(rows.op), pa.array(rows.era), pa.array(rows.ts), *rows.columns]
         cast = [array.cast(kind) for array, kind in zip(arrays, self._schema.types, strict=True)]
         self._writers[bucket].write_batch(pa.RecordBatch.from_arrays(cast, schema=self._schema))
 
-    def buckets(self) -> Iterator[Changes]:
-        """The rows of each bucket in turn. Nothing can be added any more."""
-        for writer in self._writers:
+    def _path(self, bucket: int) -> Path:
+        return self._directory / f"{bucket}.arrow"
+
+    def close(self) -> None:
+        """Nothing is added any more. Open files are few, so a spill that waits has none."""
+        for writer in self._writers.values():
             writer.close()
-        for path in self._paths:
-            with pa.OSFile(str(path), "rb") as file:
+
+    def buckets(self) -> Iterator[Changes]:
+        """The rows of each bucket in turn."""
+        self.close()
+        for bucket in range(self._buckets):
+            if bucket not in self._writers:
+                yield _changes_of(self._schema.empty_table())
+                continue
+            with pa.OSFile(str(self._path(bucket)), "rb") as file:
                 table = pa.ipc.open_stream(file).read_all()
-            path.unlink()
+            self._path(bucket).unlink()
             yield _changes_of(table)
 
 

@@ -18,16 +18,16 @@ from pymysql.connections import Connection
 
 from tidegate.errors import BadLog, VerifyError
 from tidegate.sources.mysql.dump import NO_WAIT, dump
-from tidegate.sources.mysql.log import control_events as read
+from tidegate.sources.mysql.log import control_events as control
 from tidegate.sources.mysql.log import framing as k
-from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, HEADER_BYTES, Events, frame, header_of
-from tidegate.sources.mysql.log.rows import KINDS, Rows, TableMaps, decode_rows
+from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, HEADER_BYTES, frame, header_of
+from tidegate.sources.mysql.log.rows import Rows, TableMaps, decode_rows
 from tidegate.sources.mysql.log.table_map import TableMap
 from tidegate.tools.verify_database.moment import Moment, Position
 
 Name = tuple[str, str]
 _BATCH_BYTES = 8 << 20
-_DDL = re.compile(r"\s*(?:/\*.*?\*/\s*)*(CREATE|ALTER|DROP|RENAME|TRUNCATE|LOAD|INSERT|UPDATE|DELETE|REPLACE)\b", re.I | re.S)
+_HARMLESS = frozenset(("begin", "commit", "rollback", "savepoint", "xa", "release"))
 _SIZED = (k.GTID, k.TAGGED_GTID, k.MARIADB_GTID, k.ANONYMOUS_GTID)
 
 
@@ -35,7 +35,7 @@ class TableChanges(NamedTuple):
     """Changes of one table in the order of the log; `seen` are those that the consistent read has already."""
 
     name: Name
-    kind: npt.NDArray[np.int8]  # numbers in `KINDS`
+    kind: npt.NDArray[np.int8]  # numbers in `log.rows.KINDS`
     before: pa.ListArray
     after: pa.ListArray
     seen: npt.NDArray[np.bool_]
@@ -68,12 +68,13 @@ class Window:
             header = header_of(event)
             if header.kind == k.ROTATE:
                 yield from self._flush()
-                at = Position(*read.read_rotate(_without_checksum(event)))
+                at = Position(*control.read_rotate(_without_checksum(event)))
                 self._maps = TableMaps()
-            elif header.kind == k.FORMAT:
+                continue
+            if header.kind == k.FORMAT:
                 yield from self._flush()
-                self._checksum_bytes = read.read_format(event[HEADER_BYTES:]).checksum_bytes
-            elif header.next_position:
+                self._checksum_bytes = control.read_format(event[HEADER_BYTES:]).checksum_bytes
+            if header.next_position:  # what the server makes up at the start has no place in the file
                 if at.order >= last.order:
                     break
                 yield from self._take(event, header.kind, at)
@@ -87,9 +88,9 @@ class Window:
         if kind in _SIZED:
             self._seen = self._moment.has_seen(_gtid(kind, body, event), at)
         elif kind == k.QUERY:
-            self._note(read.read_query(body))
+            self._note(control.read_query(body))
         elif kind == k.PAYLOAD:
-            for log, events in read.read_payload(body):
+            for log, events in control.read_payload(body):
                 for start, end in zip(events.start.tolist(), events.end.tolist(), strict=True):
                     yield from self._keep(log[start:end] + bytes(self._checksum_bytes))
         elif kind in k.REFUSED:
@@ -105,11 +106,11 @@ class Window:
         if self._held_bytes > _BATCH_BYTES:
             yield from self._flush()
 
-    def _note(self, query: read.Query) -> None:
+    def _note(self, query: control.Query) -> None:
         """Which of the tables a statement may change. The name alone counts, so it may be one too many."""
-        if not _DDL.match(query.text):
-            return
         text = query.text.lower()
+        if text.split(None, 1)[:1] in [[word] for word in _HARMLESS]:
+            return
         is_of_database = bool(re.match(r"\s*(create|alter|drop)\s+(database|schema)\b", text))
         for schema, table in self._columns:
             if (is_of_database and schema.lower() in text) or table.lower() in text:
@@ -139,18 +140,14 @@ class Window:
 
 def _gtid(kind: int, body: bytes, event: bytes) -> str:
     if kind == k.MARIADB_GTID:
-        return read.read_mariadb_gtid(body, header_of(event).server_id).text
-    readers: dict[int, Callable[[bytes], read.Gtid]] = {k.TAGGED_GTID: read.read_tagged_gtid}
-    return readers.get(kind, read.read_gtid)(body).text
+        return control.read_mariadb_gtid(body, header_of(event).server_id).text
+    readers: dict[int, Callable[[bytes], control.Gtid]] = {k.TAGGED_GTID: control.read_tagged_gtid}
+    return readers.get(kind, control.read_gtid)(body).text
 
 
 def _without_checksum(event: bytes) -> bytes:
-    """The body of a ROTATE, whose file name has no byte beyond ASCII, unlike most checksums."""
-    import zlib
-
-    whole = event[:-CHECKSUM_BYTES]
-    has_sum = zlib.crc32(whole) == int.from_bytes(event[-CHECKSUM_BYTES:], "little")
-    return (whole if has_sum else event)[HEADER_BYTES:]
+    """The body of a ROTATE: one that the server makes up may have a checksum although the log has none."""
+    return (event[:-CHECKSUM_BYTES] if k.has_checksum(event) else event)[HEADER_BYTES:]
 
 
 def _by_table(rows: Rows, seen: npt.NDArray[np.bool_]) -> Iterator[TableChanges]:
@@ -164,6 +161,3 @@ def _by_table(rows: Rows, seen: npt.NDArray[np.bool_]) -> Iterator[TableChanges]
             rows.after.take(where),
             seen[rows.event[at]],
         )
-
-
-assert KINDS[0] == "insert" and Events is not None
