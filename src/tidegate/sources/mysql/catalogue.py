@@ -145,6 +145,10 @@ class Catalogue:
         found = (each for each in self.entries() if each.followed and each.needs_snapshot and each.table_id > after)
         return sorted(found, key=lambda entry: entry.table_id)[:limit]
 
+    def followed_ids(self, database: str) -> list[int]:
+        """The ids of the followed tables of a database."""
+        return [each.table_id for each in self.entries() if each.database == database and each.followed]
+
     def changed(self, change: Change) -> Catalogue:
         """The catalogue after a statement."""
         tables = {**self.tables, **change.tables}
@@ -170,6 +174,10 @@ class Applied:
     change: Change = field(default_factory=Change)
     rows: tuple[DdlRow, ...] = ()
     touched: frozenset[int] = frozenset()
+
+    def last_ts(self, commit_ts: int) -> int:
+        """The last commit-ts that the statement takes, if it has this one."""
+        return self.rows[-1].commit_ts if self.rows else commit_ts
 
     @property
     def ignored(self) -> bool:
