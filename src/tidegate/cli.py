@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -135,13 +135,13 @@ def _check_source(uri: str, settings: Settings) -> None:
     open_source(uri, ordering=settings.ordering, wake_mode=settings.wake_mode).check()
 
 
-def _duration(text: str | None) -> float | None:
+def _duration(text: str | None, flag: str = "--duration") -> float | None:
     if text is None:
         return None
     try:
         return duration_s(text)
     except BadSetting as exc:
-        raise UsageError(f"--duration {exc}") from exc
+        raise UsageError(f"{flag} {exc}") from exc
 
 
 def _check_report(path: str | None) -> None:
@@ -213,6 +213,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     from tidegate.tools.verify import verify
 
     settings = _settings(arguments)
+    if _is_database(arguments.source):
+        return _verify_database(arguments, settings)
     report = verify(
         arguments.source,
         settings,
@@ -228,6 +230,32 @@ def _verify(arguments: argparse.Namespace) -> int:
     if set_aside:
         print(f"note: {set_aside} rows cannot be written; they are set aside in {BAD_ROWS} and in no data file")
     print("verified: every change up to the checkpoint is there exactly once, in order")
+    return 0
+
+
+def _verify_database(arguments: argparse.Namespace, settings: Settings) -> int:
+    from tidegate.tools.verify_database import Patience, task_of, verify_database
+
+    task = task_of(*_database(arguments), settings, open_store(settings.sink_uri, settings.access))
+    patience = Patience(_duration(arguments.timeout, "--timeout") or Patience.timeout_s)
+    wanted = replace(
+        task,
+        patience=patience,
+        show_values=arguments.show_values,
+        progress=lambda text: print(text, flush=True),
+    )
+    report = verify_database(wanted)
+    figures = asdict(report)
+    for note in figures.pop("not_compared"):
+        print(f"note: not compared: {note}")
+    for key, value in figures.items():
+        print(f"  {key:<22} {value:.1f}" if isinstance(value, float) else f"  {key:<22} {value}")
+    if not report.tables:
+        print("nothing is verified: no table could be compared")
+        return 1
+    if report.rows_changed_by_ddl:
+        print(f"note: {report.rows_changed_by_ddl} rows have values that a DDL changed without events")
+    print(f"verified: {report.tables} tables have the rows of the database at {report.position}")
     return 0
 
 

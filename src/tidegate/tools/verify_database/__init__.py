@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pymysql.connections import Connection
 
@@ -29,8 +30,11 @@ from tidegate.driver.inspection import refuse_newer_journal
 from tidegate.errors import VerifyError
 from tidegate.format.rules.changes import TableRules
 from tidegate.format.tables import Column, Layout
+from tidegate.sources.mysql.address import Address
+from tidegate.sources.mysql.connect import connect, server_facts
 from tidegate.sources.mysql.inspection import Follows
 from tidegate.storage.store import Store
+from tidegate.tools.check_database import followed_by
 from tidegate.tools.verify_database.compare import Sides, Verdict, compare
 from tidegate.tools.verify_database.durable import Patience, Progress, await_durable, durable_now
 from tidegate.tools.verify_database.landed import NotComparable
@@ -38,15 +42,17 @@ from tidegate.tools.verify_database.moment import Durable, Moment
 from tidegate.tools.verify_database.read import BYTES, ConsistentRead, TableChanged
 from tidegate.tools.verify_database.rows import BUCKET_BYTES, Shape, Spill, bucket_count
 from tidegate.tools.verify_database.sink import Sink
+from tidegate.tools.verify_database.strays import EndedNames, refuse_strays
 from tidegate.tools.verify_database.tables import DatabaseTable, describe, followed_tables, groups
 from tidegate.tools.verify_database.window import Window
 from tidegate.tools.verify_database.window_rows import window_rows
 
-__all__ = ["DatabaseReport", "Patience", "verify_database"]
+__all__ = ["DatabaseReport", "Patience", "Task", "task_of", "verify_database"]
 
 _GROUP_BYTES, _GROUP_TABLES = 1 << 30, 500
 _TRIES = 3  # of a table that changed while it was read, or that differs while the changefeed runs
 _PATIENT = Patience()
+_ANSWER_S = 3600  # a large table is read in one answer
 Connect = Callable[..., Connection]
 Named = tuple[str, str, int]
 
@@ -82,6 +88,17 @@ class Task:
     progress: Progress = _silent
 
 
+def task_of(address: Address, password: str, settings: Settings, store: Store) -> Task:
+    """Asks the server which one it is."""
+
+    def connected(**options: Any) -> Connection:
+        return connect(address, password, read_timeout=_ANSWER_S, **options)
+
+    with closing(connected()) as connection:
+        facts = server_facts(connection, address)
+    return Task(connected, facts.is_mariadb, followed_by(address, settings), settings, store)
+
+
 def verify_database(task: Task) -> DatabaseReport:
     """Raises VerifyError at the first table that differs."""
     started, report = time.monotonic(), DatabaseReport()
@@ -91,9 +108,12 @@ def verify_database(task: Task) -> DatabaseReport:
         names = followed_tables(connection, task.follows)
         if not names:
             raise VerifyError("the database has no table to follow that this user may see")
+        ended = EndedNames()
         for group in groups(names, _GROUP_BYTES, _GROUP_TABLES):
-            _Group(task, connection, report).run(group)
+            _Group(task, connection, report, ended).run(group)
             task.progress(f"{report.tables:,} of {len(names):,} tables compared, {report.rows:,} rows")
+        known = {name[:2] for name in (*names, *followed_tables(connection, task.follows))}
+        refuse_strays(Sink(task.settings, task.store, report.checkpoint_ts), known, ended, task.follows)
     report.seconds = time.monotonic() - started
     return report
 
@@ -114,8 +134,8 @@ class _Again(Exception):
 class _Group:
     """Tables that are read in one consistent read."""
 
-    def __init__(self, task: Task, connection: Connection, report: DatabaseReport) -> None:
-        self._task, self._connection, self._report = task, connection, report
+    def __init__(self, task: Task, connection: Connection, report: DatabaseReport, ended: EndedNames) -> None:
+        self._task, self._connection, self._report, self._ended = task, connection, report, ended
         self._rules = TableRules(task.settings.rules)
 
     def run(self, names: Sequence[Named]) -> None:
@@ -139,7 +159,7 @@ class _Group:
         durable = await_durable(task.store, moment.log_end, task.patience, task.progress)
         forward = durable.position.order >= moment.log_end.order
         windows = self._windows(reads, moment, before, durable, forward)
-        sink = Sink(task.settings, task.store, durable.ts, durable.ts)
+        sink = Sink(task.settings, task.store, durable.ts)
         self._report.checkpoint_ts, self._report.position = durable.ts, str(durable.position)
         done = set()
         for read in reads:
@@ -209,6 +229,7 @@ class _Group:
         if self._rules.rules.event_filters.matching(table.schema, table.table):
             raise NotComparable("an event filter leaves changes of it out")
         parts = sink.history(table)
+        self._ended.note(sink.schema_files(sink.target_of(*read.key)))
         _check_columns(table, parts[-1].files[-1].columns if parts else None, may_retry)
         landed = sink.spill(table, parts, shape, read.directory, read.buckets)
         verdict, eras = Verdict(), sink.eras(parts, shape)

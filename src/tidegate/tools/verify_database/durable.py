@@ -13,8 +13,6 @@ from tidegate.storage.store import Store
 from tidegate.tools.verify_database.moment import Durable, Position, durable_of
 
 Progress = Callable[[str], None]
-_LOOK_S = 0.5
-_SAY_S = 5.0
 
 
 def durable_now(store: Store) -> Durable:
@@ -36,6 +34,8 @@ class Patience:
 
     timeout_s: float = 600.0
     still_s: float = 20.0
+    look_s: float = 0.5
+    say_s: float = 5.0
 
 
 def await_durable(store: Store, place: Position, patience: Patience, progress: Progress) -> Durable:
@@ -55,10 +55,10 @@ def await_durable(store: Store, place: Position, patience: Patience, progress: P
             return _stopped(found)
         if now - began >= patience.timeout_s:
             raise VerifyError(_too_slow(found, place, now - began))
-        if now - said >= _SAY_S:
+        if now - said >= patience.say_s:
             said = now
             progress(f"waiting until the changefeed has passed {place}; it is at {found.position}{_but(found)}")
-        time.sleep(_LOOK_S)
+        time.sleep(patience.look_s)
 
 
 def _but(found: Durable) -> str:

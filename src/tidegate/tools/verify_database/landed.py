@@ -49,8 +49,9 @@ class Files:
     paths: PathOptions
     encoding: CsvOptions | CanalOptions
     layout: Layout
-    selected: tuple[int, ...] | None
-    era: int
+    selected: tuple[int, ...] | None = None
+    era: int = 0
+    piece_bytes: int = PIECE_BYTES
 
     def changes(self, lane: Lane, last: int, until_ts: int, shape: Shape) -> Iterator[Changes]:
         """The rows of the files 1 to `last` of a directory, up to this commit-ts."""
@@ -71,7 +72,7 @@ class Files:
         if size < len(start) or (start and read_piece(self.store, path, 0, len(start)) != start):
             raise VerifyError(f"{path} does not begin with its header")
         while at < size:
-            length = min(PIECE_BYTES, size - at)
+            length = min(self.piece_bytes, size - at)
             rest += read_piece(self.store, path, at, length)
             at += length
             cut = len(rest) if at == size else self._cut(rest)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tidegate.errors import VerifyError
@@ -89,13 +89,21 @@ def lineage(name: Name, ts: int, files_of: SchemaFilesOf) -> list[Part]:
 
     `files_of` gives the schema files of a name.
     """
+    return _lineage(name, ts, files_of, frozenset())
+
+
+def _lineage(name: Name, ts: int, files_of: SchemaFilesOf, seen: frozenset[tuple[Name, int]]) -> list[Part]:
     known = sorted((file for file in files_of(name) if file.version <= ts), key=lambda file: file.version)
     first = _beginning(known)
-    if first is None:
+    if first is None or not known[first:] or (name, ts) in seen:
         return []
-    part = Part(name, tuple(known[first:]), ts)
-    before = part.files[0].renamed_from if part.files else None
-    return [*lineage(before, part.files[0].version - 1, files_of), part] if before is not None else [part]
+    part, version = Part(name, tuple(known[first:]), ts), known[first].version
+    before, seen = known[first].renamed_from, seen | {(name, ts)}
+    if before is None:
+        return [part]
+    # A statement with several steps may use a name that was free before it: that one has its file at the same version.
+    older = _lineage(before, version - 1, files_of, seen) or _lineage(before, version, files_of, seen)
+    return [*older, part]
 
 
 def _beginning(files: Sequence[SchemaFile]) -> int | None:
@@ -111,13 +119,22 @@ def _beginning(files: Sequence[SchemaFile]) -> int | None:
     return 0
 
 
-def layout(file: SchemaFile, virtual: frozenset[str], unique_keys: tuple[tuple[str, ...], ...] = ()) -> Layout:
-    """The columns as data files of this version have them; a schema file does not say which ones are virtual."""
+class Unsaid(NamedTuple):
+    """What a schema file does not say of its columns: which ones are virtual or filled with zeros, and unique keys."""
+
+    virtual: frozenset[str] = frozenset()
+    zerofill: frozenset[str] = frozenset()
+    unique_keys: tuple[tuple[str, ...], ...] = ()
+
+
+def layout(file: SchemaFile, unsaid: Unsaid) -> Layout:
+    """The columns as data files of this version have them."""
     columns = tuple(
-        Column(**{**column.__dict__, "virtual": True}) if column.name in virtual else column for column in file.columns
+        replace(column, virtual=column.name in unsaid.virtual, zerofill=column.name in unsaid.zerofill)
+        for column in file.columns
     )
     names = {column.name for column in columns}
-    return Layout(columns, tuple(key for key in unique_keys if names.issuperset(key)))
+    return Layout(columns, tuple(key for key in unsaid.unique_keys if names.issuperset(key)))
 
 
 def unchanged(older: SchemaFile, newer: SchemaFile) -> dict[str, bool]:

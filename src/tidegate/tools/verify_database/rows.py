@@ -57,7 +57,9 @@ def changes(
     count = len(op)
     places = key or range(len(columns))
     stamps = np.zeros(count, np.int64) if ts is None else ts
-    return Changes(joined([columns[i] for i in places]), op, columns, np.full(count, era, np.int64), stamps)
+    return Changes(
+        joined([columns[i].cast(pa.binary()) for i in places]), op, columns, np.full(count, era, np.int64), stamps
+    )
 
 
 def joined(columns: Sequence[pa.Array]) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from tidegate.config.settings import Settings
 from tidegate.errors import VerifyError
 from tidegate.format.encode.canal_json import CanalOptions
 from tidegate.format.encode.csv import CsvOptions
-from tidegate.format.layout import schema_path
+from tidegate.format.layout import is_schema_path, parse_schema_path, schema_path
 from tidegate.format.rules.changes import TableRules
-from tidegate.reader.replay import Lane, Surveyed, survey
+from tidegate.reader.replay import Lane, Planned, Surveyed, survey
 from tidegate.storage.store import Store
 from tidegate.tools.verify.unfinished import planned_files
 from tidegate.tools.verify_database.compare import Era
@@ -21,6 +21,7 @@ from tidegate.tools.verify_database.lineage import (
     Name,
     Part,
     SchemaFile,
+    Unsaid,
     layout,
     lineage,
     may_gain_rows,
@@ -42,20 +43,22 @@ def has_commit_ts(encoding: CsvOptions | CanalOptions) -> bool:
 class Sink:
     """One look at a sink. What is listed stays as it was then: data files only grow in number."""
 
-    def __init__(self, settings: Settings, store: Store, ts: int, checkpoint_ts: int) -> None:
+    def __init__(self, settings: Settings, store: Store, ts: int) -> None:
         self.ts = ts
-        self._settings, self._store, self._checkpoint_ts = settings, store, checkpoint_ts
+        self._settings, self._store = settings, store
         self._rules = TableRules(settings.rules)
         self._seen: dict[Name, Surveyed] = {}
         self._schema_files: dict[Name, list[SchemaFile]] = {}
 
-    def target(self, table: DatabaseTable) -> Name:
-        return self._rules.target(table.schema, table.table)
+    def target_of(self, schema: str, table: str) -> Name:
+        """The name under which a table of the database lands."""
+        return self._rules.target(schema, table)
 
     def _standing(self, name: Name) -> Surveyed:
         if name not in self._seen:
             paths = self._settings.paths
-            folder = schema_path(*name, 1, 0, paths).rsplit("/", 2)[0]
+            levels = 2 if name[1] else 1  # of a database only the folder of its schema files
+            folder = schema_path(*name, 1, 0, paths).rsplit("/", levels)[0]
             found = survey(self._store, paths, folder=folder)
             if found.faults:
                 found = survey(self._store, paths, self._planned, folder)
@@ -65,13 +68,16 @@ class Sink:
         return self._seen[name]
 
     @cached_property
-    def _planned(self) -> Mapping[str, set[int]]:
+    def _planned(self) -> Planned:
         """What the next start of a changefeed that was killed will adopt."""
-        return {path: set(sizes) for path, sizes in self._plans().items()}
+        return planned_files(self._store, self._settings.paths, self.ts)
 
-    def _plans(self) -> Mapping[str, set[int]]:
-        found = planned_files(self._store, self._settings.paths, self._checkpoint_ts)
-        return {path: set(sizes) for path, sizes in found.items()}
+    def names(self) -> set[Name]:
+        """All names that have a schema file, those of databases among them, with an empty table."""
+        parsed = (
+            parse_schema_path(path, self._settings.paths) for path, _ in self._store.list("") if is_schema_path(path)
+        )
+        return {(found.schema, found.table) for found in parsed if found is not None}
 
     def schema_files(self, name: Name) -> Sequence[SchemaFile]:
         if name not in self._schema_files:
@@ -85,12 +91,10 @@ class Sink:
         return [lane for lane in lanes if lane.key.version == version]
 
     def history(self, table: DatabaseTable) -> list[Part]:
-        return lineage(self.target(table), self.ts, self.schema_files)
+        return self.history_of(self.target_of(table.schema, table.table))
 
-    def bytes_of(self, parts: Sequence[Part]) -> int:
-        return sum(
-            sum(lane.sizes) for part in parts for file in part.files for lane in self.lanes(part.name, file.version)
-        )
+    def history_of(self, name: Name) -> list[Part]:
+        return lineage(name, self.ts, self.schema_files)
 
     @cached_property
     def _ranges(self) -> Ranges | None:
@@ -116,7 +120,7 @@ class Sink:
     def _read(
         self, table: DatabaseTable, part: Part, file: SchemaFile, era: int, lane: Lane, shape: Shape
     ) -> Iterator[Changes]:
-        columns = layout(file, table.virtual, table.unique_keys)
+        columns = layout(file, Unsaid(table.virtual, table.zerofill, table.unique_keys))
         selected = self._rules.selected(table.schema, table.table, columns)
         files = Files(self._store, self._settings.paths, self._settings.encoding, columns, selected, era)
         until_ts = min(part.until_ts, self.ts)

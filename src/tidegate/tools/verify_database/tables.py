@@ -76,6 +76,10 @@ class DatabaseTable:
     def name(self) -> str:
         return f"{self.schema}.{self.table}"
 
+    @property
+    def zerofill(self) -> frozenset[str]:
+        return frozenset(column.name for column in self.columns if "zerofill" in column.declared)
+
     def select(self) -> str:
         """All rows, in no order."""
         wanted = ", ".join(column.expression for column in self.columns)
