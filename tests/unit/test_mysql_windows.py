@@ -32,7 +32,7 @@ def test_a_time_ahead_of_the_servers_clock_counts_as_one_more_than_the_last() ->
     settler = Settler(START, [])
     found = settler.settle(np.array([2_000, 90_000, 2_500]), lambda i: f"0-1-{i}", 3_000)
     assert found.tolist() == [tso(2_000), tso(2_000) + 1, tso(2_500)]
-    window = settler.window(Position(1, 300))
+    window = settler.window(Place(1, 300, settler.last))
     assert window.exceptions == {"0-1-1": tso(2_000) + 1}
     again = Settler(START, [Window.from_json(window.to_json())])
     assert again.settle(np.array([2_000, 90_000, 2_500]), lambda i: f"0-1-{i}", None).tolist() == found.tolist()
@@ -44,7 +44,7 @@ def test_a_tick_comes_back_at_its_place() -> None:
     tick = settler.tick(Position(1, 100), 7_500)
     second = settler.settle(np.array([7_000]), str, 9_000)
     assert (tick, second.tolist()) == (Virtual(Place(1, 100, tso(7_500))), [tso(7_500) + 1])
-    again = Settler(START, [settler.window(Position(1, 200))])
+    again = Settler(START, [settler.window(Place(1, 200, settler.last))])
     assert again.settle(np.array([2_000]), str, None).tolist() == first.tolist()
     assert again.stop == Position(1, 100)
     assert again.arrive(Position(1, 100)) == [tick]
@@ -133,8 +133,9 @@ class Process:
 
     def hand_out(self, count: int) -> bool:
         """Puts all on record and hands out some; False if another process was faster, and this one must end."""
-        if self.settler.is_live and Place(*self.position, self.settler.last) > self.settler.recorded_to:
-            text = self.settler.window(self.position).to_json()
+        end = Place(*self.position, self.settler.last)
+        if self.settler.is_live and end > self.settler.recorded_to:
+            text = self.settler.window(end).to_json()
             if self.log.windows.setdefault(self.number + 1, text) != text:
                 return False
             self.number += 1

@@ -14,7 +14,8 @@ import numpy as np
 
 from tidegate.errors import BrokenInvariant
 from tidegate.sources.mysql.log.framing import UPDATE_1, UPDATE_2
-from tidegate.sources.mysql.log.images import Flags, Numbers
+from tidegate.sources.mysql.log.images import Numbers
+from tidegate.sources.mysql.windows import Place
 
 _ITEM_COLUMNS = ("ts", "file", "at", "origin", "number", "rows_end", "bytes_end", "updates")
 _ROW_COLUMNS = ("segment", "start", "size", "kind", "table", "ordinal", "table_id", "bytes_end")
@@ -124,7 +125,9 @@ class Chain:
         before = self.rows.one("bytes_end", self.rows.end - 1) if len(self.rows) else self._before["bytes_end"]
         self.rows.append(segment, start, size, kind, table, ordinal, ids, before + np.cumsum(size))
 
-    def add_items(self, ts: Numbers, file: int, at: Numbers, origin: Numbers, number: Numbers, rows_end: Numbers) -> None:
+    def add_items(
+        self, ts: Numbers, file: int, at: Numbers, origin: Numbers, number: Numbers, rows_end: Numbers
+    ) -> None:
         """Transactions that have ended; `rows_end` is the number behind the last row event of each."""
         first = self.last("rows_end")
         if len(ts) and (int(ts[0]) <= self.last("ts") or (np.diff(ts) <= 0).any()):
@@ -138,13 +141,13 @@ class Chain:
     def add_extra(self, item: int, extra: Extra) -> None:
         self.extras[item] = extra
 
-    def add_virtual(self, ts: int, chunk: str = "") -> None:
+    def add_virtual(self, place: Place, chunk: str = "") -> None:
         """A tick or a chunk at the end."""
         if chunk:
             self.extras[self.items.end] = Extra(chunk=chunk)
-        same = (np.array([self.last(name)]) for name in ("file", "at", "origin", "number", "rows_end"))
-        file, at, origin, number, rows_end = same
-        self.items.append(np.array([ts]), file, at, origin, number, rows_end, self._bytes_at(rows_end), 0)
+        origin, number, rows_end = (np.array([self.last(name)]) for name in ("origin", "number", "rows_end"))
+        where = (np.array([place.ts]), place.file, place.at)
+        self.items.append(*where, origin, number, rows_end, self._bytes_at(rows_end), 0)
 
     def forget_open(self) -> None:
         """The transaction that has not ended is read again."""
@@ -190,9 +193,6 @@ class Chain:
             return Spot(item, first)
         ordinals = self.rows.part("ordinal", first, self.of(item, "rows_end"))
         return Spot(item, first + int(np.searchsorted(ordinals, event)))
-
-    def tables_between(self, first: int, last: int) -> Flags | Numbers:
-        return self.rows.part("table_id", first, last)
 
     # -- releasing ---------------------------------------------------------------------------------------------------
 

@@ -59,9 +59,9 @@ class Relay:
         at = self.sizes.setdefault(self.number, 0)
         first, last = int(start[0]), int(end[-1])
         if int((end - start).sum()) * _DENSE >= last - first:
-            pieces, places = [memoryview(log)[first:last]], at + start - first
+            pieces, places = [log.data[first:last]], at + start - first
         else:
-            view = memoryview(log)
+            view = log.data
             pieces = [view[a:b] for a, b in zip(start.tolist(), end.tolist(), strict=True)]
             places = at + np.cumsum(end - start) - (end - start)
         self._write(pieces)

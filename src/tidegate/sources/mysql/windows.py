@@ -77,7 +77,9 @@ class Window:
             ordered = tuple(sorted(virtual, key=lambda each: each.place.ts))
             return Window(_place(found["start"]), _place(found["end"]), exceptions, ordered)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as exc:
-            raise BadSetting(f"a record of the source is broken: {exc!r}; bring it back, or use an empty prefix") from exc
+            raise BadSetting(
+                f"a record of the source is broken: {exc!r}; bring it back, or use an empty prefix"
+            ) from exc
 
 
 def _place(numbers: Sequence[Any]) -> Place:
@@ -140,6 +142,11 @@ class Settler:
             self._move(int(found[-1]))
         return found
 
+    def go_back(self, ts: int) -> None:
+        """The transactions behind this commit-ts come once more."""
+        self.last = ts
+        self.fresh_exceptions = {name: given for name, given in self.fresh_exceptions.items() if given <= ts}
+
     def more(self, count: int) -> None:
         """The last transaction takes so many commit-ts more: a DDL has one before those of its rows."""
         self.last += count
@@ -151,11 +158,13 @@ class Settler:
     def chunk(self, position: Position, name: str) -> Virtual:
         return self._fresh(position, self.last + 1, name)
 
-    def window(self, end: Position) -> Window:
-        """All that was settled since the last window, up to here, where all of it ends."""
-        made = Window(self.recorded_to, Place(*end, self.last), self.fresh_exceptions, tuple(self.fresh_virtual))
-        self.recorded_to, self.fresh_exceptions, self.fresh_virtual = made.end, {}, []
-        return made
+    def window(self, end: Place) -> Window:
+        """All that was settled since the last window, up to here, where a transaction has ended."""
+        made = {name: ts for name, ts in self.fresh_exceptions.items() if ts <= end.ts}
+        self.fresh_exceptions = {name: ts for name, ts in self.fresh_exceptions.items() if ts > end.ts}
+        virtual, self.fresh_virtual = tuple(self.fresh_virtual), []
+        start, self.recorded_to = self.recorded_to, end
+        return Window(start, end, made, virtual)
 
     def _fresh(self, position: Position, ts: int, chunk: str) -> Virtual:
         if not self.is_live:

@@ -41,7 +41,7 @@ class Arrivals(NamedTuple):
         return Arrivals(self.log, *(column[first:last] for column in self[1:]))
 
     def body(self, i: int) -> memoryview:
-        return memoryview(self.log)[int(self.start[i]) + HEADER_BYTES : int(self.end[i])]
+        return self.log.data[int(self.start[i]) + HEADER_BYTES : int(self.end[i])]
 
 
 class Arrived:

@@ -71,11 +71,12 @@ def file_number(file: str) -> int:
 
 
 class Begun(NamedTuple):
-    """Transactions that begin in a run: their commit times, and their names as a number behind an origin."""
+    """Transactions that begin in a run: commit times, names as a number behind an origin, where they begin."""
 
     time_ms: Numbers
     origin: Numbers
     number: Numbers
+    place: Numbers
 
     def __len__(self) -> int:
         return len(self.time_ms)
@@ -226,7 +227,7 @@ class Assembler:
         transaction = np.cumsum(is_gtid) - (0 if goes_on else 1)
         firsts = np.concatenate([[-1 - self._ordinal], gtids]) if goes_on else gtids
         rows = self._rows(part, transaction, firsts, ends)
-        begun = self._begun(part, gtids)
+        begun = self._begun(part, gtids, (places - part.size)[gtids])
         maps = np.flatnonzero(part.kind == k.TABLE_MAP)
         self._remember(part, queries, gtids, firsts, len(ends))
         self.at = int(places[-1])
@@ -271,7 +272,7 @@ class Assembler:
 
     # -- names of transactions ---------------------------------------------------------------------------------------
 
-    def _begun(self, part: Arrivals, gtids: Numbers) -> Begun:
+    def _begun(self, part: Arrivals, gtids: Numbers, place: Numbers) -> Begun:
         kinds, start, log = part.kind[gtids], part.start[gtids], part.log
         time_ms, origin, number = (np.zeros(len(gtids), np.int64) for _ in range(3))
         body = start + HEADER_BYTES
@@ -293,7 +294,7 @@ class Assembler:
             found = read_tagged_gtid(bytes(part.body(int(gtids[i]))))
             name, _, count = found.text.rpartition(":")
             time_ms[i], number[i], origin[i] = found.commit_us // 1000, int(count), self.origins.number_of(f"{name}:")
-        return Begun(time_ms, origin, number)
+        return Begun(time_ms, origin, number, place)
 
     # -- all other events --------------------------------------------------------------------------------------------
 
@@ -352,7 +353,7 @@ class Assembler:
             nothing = np.zeros(0, np.int64)
             rows = RowEvents(*[nothing] * 6)
             ended = np.array([self.at])
-            return Run(np.zeros(8, np.uint8), True, Begun(*[nothing] * 3), ended, rows, nothing, nothing)
+            return Run(np.zeros(8, np.uint8), True, Begun(*[nothing] * 4), ended, rows, nothing, nothing)
         return Prepared(self.position)
 
 
