@@ -68,7 +68,7 @@ class Rules:
     names: Mapping[str, str] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
-    finish: Callable[["Draft"], None] = lambda draft: None
+    finish: Callable[[Draft], None] = lambda draft: None
 
 
 @dataclass

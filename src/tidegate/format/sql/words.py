@@ -118,6 +118,10 @@ class Words:
         self._at += 1
         return found
 
+    def copy(self) -> Words:
+        """The same tokens, to be taken once more."""
+        return Words(self.text, tokens=self._tokens[self._at :])
+
     def rest(self) -> list[Token]:
         """All tokens that are left, taken."""
         found, self._at = self._tokens[self._at :], len(self._tokens)

@@ -11,15 +11,20 @@ Table ids and schema ids are given in sequence and never again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from tidegate.events import DDL
 from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.rules.rules import TableFilter
 from tidegate.format.tables import Layout
-from tidegate.sources.mysql.definition import Definition
+from tidegate.sources.mysql.entries import Entries, Key, TableEntry
+
+__all__ = ["Applied", "Catalogue", "Change", "DatabaseEntry", "DdlRow", "Entries", "Server", "TableEntry"]
 
 FIRST_ID = 1  # 0 is the table trigger
 
@@ -40,6 +45,13 @@ class Server:
     utf8: str = "utf8mb3"
 
 
+def version_number(text: str) -> int:
+    """101119 for `10.11.19-MariaDB-log`."""
+    found = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)  # MariaDB may hide behind an old number
+    major, minor, patch = (int(part) for part in found.groups()) if found else (0, 0, 0)
+    return major * 10000 + minor * 100 + patch
+
+
 @dataclass(frozen=True)
 class DatabaseEntry:
     name: str
@@ -48,35 +60,17 @@ class DatabaseEntry:
 
 
 @dataclass(frozen=True)
-class TableEntry:
-    """A table at one moment. `version` is the commit-ts of the last DDL that changed it."""
-
-    database: str
-    name: str
-    table_id: int
-    schema_id: int
-    version: int
-    definition: Definition
-    followed: bool = True
-    needs_snapshot: bool = False  # it holds rows that the log does not show from here on
-
-    @property
-    def layout(self) -> Layout:
-        return self.definition.layout
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return self.database, self.name
-
-
-@dataclass(frozen=True)
 class Change:
-    """What a statement changes: names with what they mean afterwards, None for what is gone, and the ids it used up."""
+    """What a statement changes: names with what they mean afterwards, None for what is gone, and the ids it used up.
 
-    tables: Mapping[tuple[str, str], TableEntry | None] = field(default_factory=dict)
+    `filter` is set where another filter takes effect, which is no statement but has its place in the log, too.
+    """
+
+    tables: Mapping[Key, TableEntry | None] = field(default_factory=dict)
     databases: Mapping[str, DatabaseEntry | None] = field(default_factory=dict)
     next_table_id: int = 0
     next_schema_id: int = 0
+    filter: TableFilter | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +111,7 @@ class Catalogue:
     server: Server = field(default_factory=Server)
     filter: TableFilter = field(default_factory=TableFilter)
     databases: Mapping[str, DatabaseEntry] = field(default_factory=dict)
-    tables: Mapping[tuple[str, str], TableEntry] = field(default_factory=dict)
+    tables: Entries = field(default_factory=Entries)
     next_table_id: int = FIRST_ID
     next_schema_id: int = FIRST_ID
 
@@ -128,38 +122,78 @@ class Catalogue:
 
     def find(self, database: str, table: str) -> TableEntry | None:
         """The table of this name, followed or not; None if there is none, or nothing is known of its database."""
-        return self.tables.get(self.key(database, table))
+        key = self.key(database, table)
+        where = self.databases.get(key[0])
+        entry = self.tables.get(key) if where is not None else None
+        # A database that is dropped takes its tables with it. If it is made again it has another id.
+        return entry if entry is not None and where is not None and entry.schema_id == where.schema_id else None
 
     def knows(self, database: str) -> bool:
         """Whether all tables of this database are known, those that nobody follows included."""
         return self.filter.matches_schema(database)
 
-    def key(self, database: str, table: str) -> tuple[str, str]:
+    def key(self, database: str, table: str) -> Key:
         return (database.lower(), table.lower()) if self.server.lower_case else (database, table)
 
     def entries(self) -> Iterator[TableEntry]:
-        return iter(self.tables.values())
+        """All tables, those first that have changed since the base was made."""
+        ids = self._schema_ids
+        yield from self.tables.fresh(ids)
+        for at in self.tables.kept_rows(ids).tolist():
+            yield self.tables.base.entry(at)
 
     def waiting(self, after: int, limit: int) -> list[TableEntry]:
         """The followed tables with `needs_snapshot` whose ids are above `after`, by id, `limit` at most."""
-        found = (each for each in self.entries() if each.followed and each.needs_snapshot and each.table_id > after)
+        base, rows = self.tables.base, self.tables.kept_rows(self._schema_ids)
+        ids = base.numbers("table_id")[rows]
+        rows = rows[(base.flags("followed") & base.flags("needs_snapshot"))[rows] & (ids > after)]
+        rows = rows[np.argsort(base.numbers("table_id")[rows], kind="stable")[:limit]]
+        fresh = [each for each in self.tables.fresh(self._schema_ids) if each.followed and each.needs_snapshot]
+        found = [*(base.entry(at) for at in rows.tolist()), *(each for each in fresh if each.table_id > after)]
         return sorted(found, key=lambda entry: entry.table_id)[:limit]
+
+    def count_waiting(self, after: int) -> int:
+        """How many tables `waiting` would name without a limit."""
+        base, rows = self.tables.base, self.tables.kept_rows(self._schema_ids)
+        wanted = (base.flags("followed") & base.flags("needs_snapshot"))[rows] & (
+            base.numbers("table_id")[rows] > after
+        )
+        fresh = (each for each in self.tables.fresh(self._schema_ids) if each.followed and each.needs_snapshot)
+        return int(wanted.sum()) + sum(each.table_id > after for each in fresh)
 
     def followed_ids(self, database: str) -> list[int]:
         """The ids of the followed tables of a database."""
-        return [each.table_id for each in self.entries() if each.database == database and each.followed]
+        where = self.databases.get(self.key(database, "")[0])
+        ids = set() if where is None else {where.schema_id}
+        base, rows = self.tables.base, self.tables.kept_rows(ids)
+        rows = rows[base.flags("followed")[rows]]
+        fresh = (each.table_id for each in self.tables.fresh(ids) if each.followed)
+        return [*base.numbers("table_id")[rows].tolist(), *fresh]
+
+    @property
+    def _schema_ids(self) -> set[int]:
+        return {each.schema_id for each in self.databases.values()}
 
     def changed(self, change: Change) -> Catalogue:
         """The catalogue after a statement."""
-        tables = {**self.tables, **change.tables}
         databases = {**self.databases, **change.databases}
         return replace(
             self,
-            tables={name: entry for name, entry in tables.items() if entry is not None},
+            filter=change.filter or self.filter,
+            tables=self.tables.changed(change.tables),
             databases={name: entry for name, entry in databases.items() if entry is not None},
             next_table_id=max(self.next_table_id, change.next_table_id),
             next_schema_id=max(self.next_schema_id, change.next_schema_id),
         )
+
+    def on_server(self, version: str) -> Catalogue:
+        """The same catalogue on a server of this version, which the log says at the beginning of each file."""
+        server = replace(self.server, mariadb="MariaDB" in version, version=version_number(version))
+        return self if server == self.server else replace(self, server=server)
+
+    def folded(self) -> Catalogue:
+        """The same catalogue, all of it in columns."""
+        return replace(self, tables=self.tables.folded(self._schema_ids))
 
 
 @dataclass(frozen=True)

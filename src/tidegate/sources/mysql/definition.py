@@ -30,6 +30,7 @@ class ServerColumn:
     column: Column
     charset: str = ""
     generated: bool = False
+    invisible: bool = False
     unread: str = ""
 
     @property
@@ -39,24 +40,28 @@ class ServerColumn:
 
 @dataclass(frozen=True)
 class Key:
-    """An index by its name on the server. Parts over an expression have no column and are left out of `columns`."""
+    """An index by its name on the server. Parts over an expression have no column and are left out of `columns`.
+
+    `generated`: the server made it for a foreign key, and drops it as soon as another one serves.
+    """
 
     name: str
     kind: str
     columns: tuple[str, ...] = ()
     expressions: bool = False
+    generated: bool = False
 
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """`on_delete` and `on_update` are as in SQL: `CASCADE`, `SET NULL`, `RESTRICT`, `NO ACTION`, `SET DEFAULT`."""
+    """`on_delete` and `on_update` are `CASCADE`, `SET NULL`, `SET DEFAULT` or `RESTRICT`, which is also NO ACTION."""
 
     name: str
     columns: tuple[str, ...]
     database: str
     table: str
-    on_delete: str = "NO ACTION"
-    on_update: str = "NO ACTION"
+    on_delete: str = "RESTRICT"
+    on_update: str = "RESTRICT"
 
 
 @dataclass(frozen=True)

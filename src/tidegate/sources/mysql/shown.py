@@ -73,14 +73,15 @@ def shown_definition(rows: Rows, server: Server) -> Definition:
     table = rows.table
     if table.kind == "SEQUENCE":
         return Definition(sequence=True)
+    references = tuple(_foreign_keys(rows.references))
     try:
         columns = tuple(_column(row, at, server) for at, row in enumerate(rows.columns, start=1))
     except BadEvents as exc:
         return Definition(unread=str(exc))
     return Definition(
         columns=columns,
-        keys=tuple(_keys(rows.keys)),
-        foreign_keys=tuple(_foreign_keys(rows.references)),
+        keys=tuple(_keys(rows.keys, references)),
+        foreign_keys=references,
         charset=(table.collation or server.charset).partition("_")[0],
         engine=table.engine or server.engine,
         partitioned="partitioned" in (table.options or ""),
@@ -100,7 +101,8 @@ def _column(row: ColumnRow, number: int, server: Server) -> ServerColumn:
         virtual="VIRTUAL" in extra,
         id=number,
     )
-    return replace(shown, column=column, generated="GENERATED" in extra.replace("DEFAULT_GENERATED", ""))
+    generated = "GENERATED" in extra.replace("DEFAULT_GENERATED", "")
+    return replace(shown, column=column, generated=generated, invisible="INVISIBLE" in extra)
 
 
 def _default(column: Column, shown: str | None, generated: bool, server: Server) -> str | None:
@@ -120,17 +122,19 @@ def _default(column: Column, shown: str | None, generated: bool, server: Server)
     return server_default(column, tokens, Reading()) if not words else None
 
 
-def _keys(rows: Iterable[KeyRow]) -> Iterable[Key]:
+def _keys(rows: Iterable[KeyRow], references: Sequence[ForeignKey]) -> Iterable[Key]:
     for name, parts in groupby(rows, attrgetter("name")):
         found = list(parts)
         columns = tuple(part.column for part in found if part.column is not None)
         kind = PRIMARY if name == "PRIMARY" else INDEX if found[0].non_unique else UNIQUE
-        yield Key(name, kind, columns, len(columns) < len(found))
+        # Nobody shows whether the server made a key for a foreign key; such a key is called like it, or its column.
+        served = any(key.columns == columns and name in (key.name, columns[0]) for key in references)
+        yield Key(name, kind, columns, len(columns) < len(found), kind == INDEX and served)
 
 
 def _foreign_keys(rows: Iterable[ReferenceRow]) -> Iterable[ForeignKey]:
     for name, parts in groupby(rows, attrgetter("name")):
         found = list(parts)
-        first = found[0]
         columns = tuple(part.column for part in found)
-        yield ForeignKey(name, columns, first.database, first.parent, first.on_delete, first.on_update)
+        actions = (rule.replace("NO ACTION", "RESTRICT") for rule in (found[0].on_delete, found[0].on_update))
+        yield ForeignKey(name, columns, found[0].database, found[0].parent, *actions)

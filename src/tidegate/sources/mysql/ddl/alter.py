@@ -18,6 +18,7 @@ from tidegate.sources.mysql.ddl.options import Options, read_options
 from tidegate.sources.mysql.definition import Definition, ServerColumn
 from tidegate.sources.mysql.log.charsets import char_bytes
 
+_HIDDEN_KEY = "my_row_id"
 FIRST = ""  # the place of a column that comes first; else the name of the one before it
 
 _PARTITION_VERBS = {
@@ -119,6 +120,7 @@ class _Alter:
     changed: dict[str, Declared] = field(default_factory=dict)
     defaults: dict[str, list[Token] | None] = field(default_factory=dict)
     placed: list[tuple[Declared, str | None, str | None]] = field(default_factory=list)  # column, its place, old name
+    invisible: dict[str, bool] = field(default_factory=dict)
     old_keys: int = 0  # how many of the draft's keys, from the first on, were there before
 
     # Options ----------------------------------------------------------------------------------------------------------
@@ -308,7 +310,9 @@ class _Alter:
         elif spec.skip("set", "default"):
             self.defaults[folded(name)] = take_default(spec)
         else:
-            return  # SET VISIBLE, SET INVISIBLE
+            spec.skip("set")
+            self.invisible[folded(name)] = spec.take().lower == "invisible"
+            return
         self.altered.actions.append("set default")
 
     def discard(self, spec: Words) -> None:
@@ -320,16 +324,11 @@ class _Alter:
     # The columns after it ---------------------------------------------------------------------------------------------
 
     def place_columns(self) -> None:
-        """MySQL leaves a column that moves at its old place until its turn comes, MariaDB takes all of them out."""
+        """A column that moves stays at its old place until its turn comes."""
         draft = self.draft
-        moved = {folded(old) for _, _, old in self.placed if old is not None} if draft.context.server.mariadb else set()
-        draft.columns = [
-            self._kept(each)
-            for each in draft.columns
-            if folded(each.name) not in self.dropped and folded(each.name) not in moved
-        ]
+        draft.columns = [self._kept(each) for each in draft.columns if folded(each.name) not in self.dropped]
         for declared, place, old in self.placed:
-            if old is not None and not draft.context.server.mariadb:
+            if old is not None:
                 del draft.columns[draft.need(declared.column.name)]
             draft.columns.insert(self._place(place), declared.column)
         self._follow_in_keys()
@@ -337,7 +336,13 @@ class _Alter:
     def _place(self, place: str | None) -> int:
         if place is None:
             return len(self.draft.columns)
-        return 0 if place == FIRST else self.draft.need(place) + 1
+        return self._front() if place == FIRST else self.draft.need(place) + 1
+
+    def _front(self) -> int:
+        """Before MySQL's own invisible primary key comes no column."""
+        first = self.draft.columns[0] if self.draft.columns else None
+        is_hidden_key = first is not None and first.invisible and folded(first.name) == _HIDDEN_KEY
+        return int(is_hidden_key and not self.draft.context.server.mariadb)
 
     def _kept(self, each: ServerColumn) -> ServerColumn:
         name = folded(each.name)
@@ -350,7 +355,7 @@ class _Alter:
             tokens = self.defaults[name]
             value = None if tokens is None else server_default(column, tokens, self.draft.context.reading)
             column = replace(column, default=value)
-        return replace(each, column=column)
+        return replace(each, column=column, invisible=self.invisible.get(name, each.invisible))
 
     def _follow_in_keys(self) -> None:
         """Keys lose the columns that are dropped and follow those that get new names. New keys have the new names."""

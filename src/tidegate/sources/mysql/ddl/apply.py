@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.errors import BadDdl, BadEvents
 from tidegate.format.ddl.events import ACTIONS
@@ -19,7 +19,7 @@ from tidegate.sources.mysql.ddl.alter import Altered, alter
 from tidegate.sources.mysql.ddl.columns import Context
 from tidegate.sources.mysql.ddl.create import copied, created
 from tidegate.sources.mysql.ddl.drafts import TableDraft, qualified
-from tidegate.sources.mysql.ddl.effects import Effects, Names, Refuse
+from tidegate.sources.mysql.ddl.effects import Effects, Names, Refuse, nothing_refused
 from tidegate.sources.mysql.ddl.options import read_options
 from tidegate.sources.mysql.definition import Definition
 from tidegate.sources.mysql.log.control_events import Query
@@ -94,11 +94,7 @@ _OBJECTS = frozenset(
 )
 
 
-def _nothing(entry: TableEntry) -> None:
-    pass
-
-
-def apply(catalogue: Catalogue, query: Query, commit_ts: int, refuse: Refuse = _nothing) -> Applied:
+def apply(catalogue: Catalogue, query: Query, commit_ts: int, refuse: Refuse = nothing_refused) -> Applied:
     """What the statement does. BadDdl, with the statement, if that is not certain or cannot be followed.
 
     `refuse` is asked about each followed table that begins or changes, and raises BadDdl if it cannot be followed.
@@ -138,7 +134,7 @@ def _refuse_row_changes(catalogue: Catalogue, query: Query) -> None:
 
 def _stored(names: Names, catalogue: Catalogue) -> Names:
     """Names as the server stores them."""
-    return (names[0].lower(), names[1].lower()) if catalogue.server.lower_case == 1 else names
+    return (names[0].lower(), names[1].lower()) if catalogue.server.lower_case else names
 
 
 @dataclass
@@ -454,7 +450,7 @@ class _Statement:
             case "convert partition":
                 effects.change(entry, altered.definition, ACTIONS["reorganize partition"], self.text)
                 if self._catalogue.knows(names[0]):
-                    effects.begin_filled(names, copied(altered.definition))
+                    effects.begin_filled(names, replace(copied(altered.definition), partitioned=False))
             case "convert table":
                 if other is not None:
                     effects.end(other)

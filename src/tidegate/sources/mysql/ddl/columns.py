@@ -92,7 +92,8 @@ def read_declared(words: Words, context: Context, charset: str) -> Declared:
     if "default" in notes:
         column = replace(column, default=server_default(column, notes["default"], context.reading))
     bare = column.type == "timestamp" and not {"null", "not null"} & notes.keys()
-    read = ServerColumn(column, _charset_of(column, draft.charset), "generated" in notes, _unread(draft))
+    charset = _charset_of(column, draft.charset)
+    read = ServerColumn(column, charset, "generated" in notes, "invisible" in notes, _unread(draft))
     return Declared(read, primary, draft.unique, notes.get("references"), bare, "default" in notes)
 
 
@@ -198,6 +199,7 @@ def _attributes(server: Server) -> dict[str, Attribute]:
         **dict.fromkeys(("generated", "as"), _generated),
         "auto_increment": note("auto_increment"),
         "null": note("null"),
+        "invisible": note("invisible"),
         "not": _not,
         "default": _default,
         "on": _on,

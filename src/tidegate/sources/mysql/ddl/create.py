@@ -22,12 +22,13 @@ def created(words: Words, context: Context, names: tuple[str, str], database: st
     draft.charset = options.charset or charset
     draft.engine = options.engine or context.server.engine
     draft.partitioned, draft.versioned = options.partitioned, options.versioned
-    periods = []
+    periods = [item for item in items if item.peek("period", "for")]
+    for period in periods:
+        draft.note_period(period.copy())
     for item in items:
-        if item.peek("period", "for"):
-            periods.append(item)
-        elif is_clause(item):
-            draft.add_clause(item)
+        if is_clause(item):
+            if not item.peek("period", "for"):
+                draft.add_clause(item)
         else:
             draft.columns.append(draft.declare(item).column)
     for period in periods:

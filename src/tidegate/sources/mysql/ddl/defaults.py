@@ -213,7 +213,7 @@ def _to_digits(numbers: list[int], digits: int, rounds: bool) -> list[int]:
     cut = [*numbers[:6], numbers[6] // step * step]
     if not rounds or numbers[6] - cut[6] < step / 2 or not numbers[0]:
         return cut
-    later = datetime(*cut) + timedelta(microseconds=step)  # type: ignore[arg-type]
+    later = datetime(*cut) + timedelta(microseconds=step)
     return [*later.timetuple()[:6], later.microsecond]
 
 
@@ -221,7 +221,7 @@ def _in_utc(numbers: list[int], time_zone: str) -> list[int]:
     zone = _zone(time_zone)
     if zone is None or not any(numbers[:3]):
         return numbers
-    local = datetime(*numbers, tzinfo=zone)  # type: ignore[misc]
+    local = datetime(*numbers, tzinfo=zone)  # type: ignore[misc,arg-type]
     moment = local.astimezone(UTC)
     return [*moment.timetuple()[:6], moment.microsecond]
 

@@ -14,8 +14,7 @@ from tidegate.sources.mysql.definition import INDEX, PRIMARY, UNIQUE, Definition
 
 _CLAUSES = ("primary", "unique", "key", "index", "fulltext", "spatial", "foreign", "check", "constraint")
 _PRIMARY_NAME = "PRIMARY"
-_ACTIONS = {"cascade": "CASCADE", "restrict": "RESTRICT", "set null": "SET NULL", "no action": "NO ACTION"}
-_ACTIONS |= {"set default": "SET DEFAULT"}
+_ACTIONS = {"cascade": "CASCADE", "set null": "SET NULL", "set default": "SET DEFAULT"}
 
 
 @cache
@@ -53,6 +52,7 @@ class TableDraft:
     versioned: bool = False
     last_id: int = 0
     references: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # new foreign keys: name, columns
+    periods: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of times that users name: begin and end
     bare_timestamps: dict[str, bool] = field(default_factory=dict)  # folded name: whether it has no default
 
     @staticmethod
@@ -75,6 +75,7 @@ class TableDraft:
         """The table as the server stores it. A column of the primary key is NOT NULL, also after the key is gone."""
         self._settle_timestamps()
         self._index_references()
+        self._drop_generated()
         primary = {folded(name) for key in self.keys if key.kind == PRIMARY for name in key.columns}
         columns = []
         for each in self.columns:
@@ -126,7 +127,7 @@ class TableDraft:
         if declared.unique:
             self.keys.append(Key(self.free_name(name), UNIQUE, (name,)))
         if declared.references is not None:
-            self._reference("", (name,), declared.references)
+            self._reference("", "", (name,), declared.references)
         if declared.is_timestamp or declared.column.column.type == "timestamp":
             self._note_timestamp(declared)
         return declared
@@ -217,12 +218,23 @@ class TableDraft:
             name = words.take().value
         while words and not words.peek("("):
             words.take()  # the kind of index
-        columns, expressions = _parts(words.items())
+        columns, expressions = self._with_period(*_parts(items := words.items()), items)
         if if_new and name and self.has_key(name):
             return
         first = "functional_index" if not columns or (expressions and not name) else columns[0]
         kind = UNIQUE if kind == "unique" else INDEX
         self.keys.append(Key(name or self.free_name(first), kind, columns, expressions))
+
+    def _with_period(
+        self, columns: tuple[str, ...], others: bool, items: Sequence[Words]
+    ) -> tuple[tuple[str, ...], bool]:
+        """A key WITHOUT OVERLAPS of a period has the period's columns, the end before the begin."""
+        named = [item.ahead().value for item in items if item.ahead(1).lower == "without"]
+        if not named:
+            return columns, others
+        if folded(named[0]) not in self.periods:
+            raise BadDdl(f"nothing is known of the period {named[0]!r}")
+        return (*columns, *reversed(self.periods[folded(named[0])])), False
 
     def _add_foreign(self, name: str, if_new: bool, words: Words) -> None:
         words.skip("key")
@@ -233,47 +245,67 @@ class TableDraft:
             return
         if not words.skip("references"):
             raise words.refuse("is a foreign key without REFERENCES")
-        self._reference(name or index, columns, words)
+        self._reference(name, index, columns, words)
 
-    def _reference(self, name: str, columns: tuple[str, ...], words: Words) -> None:
+    def _reference(self, name: str, index: str, columns: tuple[str, ...], words: Words) -> None:
         database, table = qualified(words, self.database)
         words.items()
-        actions = {"on delete": "NO ACTION", "on update": "NO ACTION"}
+        actions = {"on delete": "RESTRICT", "on update": "RESTRICT"}
         while words:
             word = words.take().lower
             if word == "on":
                 what = f"on {words.take().lower}"
                 action = words.take().lower
                 action += " " + words.take().lower if action in ("set", "no") else ""
-                actions[what] = _ACTIONS.get(action, action.upper())
+                actions[what] = _ACTIONS.get(action, "RESTRICT")
+        if self.context.server.mariadb:
+            name = name or index
         generated = name or self._generated_name()
         self.foreign_keys.append(
             ForeignKey(generated, columns, database, table, actions["on delete"], actions["on update"])
         )
-        self.references.append((name, columns))
+        self.references.append((name or index, columns))
 
     def _index_references(self) -> None:
         """Servers add an index for a foreign key, unless another one begins with its columns."""
         for name, columns in self.references:
             wanted = [folded(column) for column in columns]
             if not any([folded(column) for column in key.columns[: len(wanted)]] == wanted for key in self.keys):
-                self.keys.append(Key(name or self.free_name(columns[0]), INDEX, columns))
+                self.keys.append(Key(name or self.free_name(columns[0]), INDEX, columns, generated=True))
         self.references = []
+
+    def _drop_generated(self) -> None:
+        """A key that the server made for a foreign key goes as soon as another one serves."""
+        kept = []
+        for at, key in enumerate(self.keys):
+            others = [other for place, other in enumerate(self.keys) if place != at and not other.generated]
+            wanted = [folded(column) for column in key.columns]
+            served = any([folded(column) for column in other.columns[: len(wanted)]] == wanted for other in others)
+            if not (key.generated and served):
+                kept.append(key)
+        self.keys = kept
 
     def _generated_name(self) -> str:
         prefix = f"{self.table}_ibfk_"
         used = [each.name.removeprefix(prefix) for each in self.foreign_keys if each.name.startswith(prefix)]
         return prefix + str(max((int(number) for number in used if number.isdecimal()), default=0) + 1)
 
+    def note_period(self, words: Words) -> None:
+        words.skip("period", "for")
+        name = folded(words.take().value)
+        self.periods[name] = tuple(token.value for token in words.group())
+
     def _add_period(self, words: Words) -> None:
+        """The columns of a period become NOT NULL, except those of system versioning, which are so by themselves."""
         words.skip("for")
-        system = words.take().lower == "system_time"
+        name = folded(words.take().value)
+        if name == "system_time":
+            return
         names = {folded(token.value) for token in words.group()}
-        if not system:  # its columns become NOT NULL
-            self.columns = [
-                replace(each, column=replace(each.column, nullable=False)) if folded(each.name) in names else each
-                for each in self.columns
-            ]
+        self.columns = [
+            replace(each, column=replace(each.column, nullable=False)) if folded(each.name) in names else each
+            for each in self.columns
+        ]
 
 
 def _parts(items: Sequence[Words]) -> tuple[tuple[str, ...], bool]:

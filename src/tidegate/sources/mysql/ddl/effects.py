@@ -30,6 +30,10 @@ Names = tuple[str, str]
 Refuse = Callable[[TableEntry], None]
 
 
+def nothing_refused(entry: TableEntry) -> None:
+    pass
+
+
 @dataclass
 class Effects:
     """`refuse` is asked about each followed table that begins or changes; it raises if the table cannot be followed."""
@@ -98,6 +102,11 @@ class Effects:
         self.tables[self.catalogue.key(*entry.names)] = None
         if entry.followed:
             self._emit(scope.drop_table(_table(entry)), entry.table_id, entry, entry)
+
+    def stop_following(self, entry: TableEntry) -> None:
+        """The table stays as it is, but its rows are not read any more."""
+        self._put(replace(entry, followed=False, needs_snapshot=False))
+        self.touched.add(entry.table_id)
 
     def truncate(self, entry: TableEntry, query: str, filled: bool = False) -> None:
         """The table loses its rows and gets a new id. If it is `filled` it has others, which a snapshot reads."""
