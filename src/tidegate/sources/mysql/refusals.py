@@ -4,8 +4,8 @@ A finding is a sentence that names the object, and the statements that mend it. 
 and a changefeed that met it would miss changes without a word: so it is refused at the start, and again when a DDL
 brings it. What only may go wrong later is a warning.
 
-`inspection.py` reads the facts from a server. Who follows the log makes `TableFacts` from a DDL and asks
-`table_findings` about them.
+`inspection.py` reads the facts from a server. Who follows the log asks `refuse_entry` about each table that a DDL has
+made or changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidegate.errors import BadLog
-from tidegate.sources.mysql.facts import DAY_S, Facts, Server, TableFacts, TypedColumn
+from tidegate.sources.mysql.catalogue import TableEntry
+from tidegate.sources.mysql.facts import DAY_S, Facts, ForeignKey, Server, TableFacts, TypedColumn
 
 # Names of types as information_schema has them in DATA_TYPE, whose values are read from the log.
 READ_TYPES = frozenset((
@@ -275,14 +276,24 @@ def _cascades(table: TableFacts) -> Iterator[Finding]:
     for key in table.foreign_keys:
         if key.cascade:
             name = quoted(table.schema, table.table)
-            columns, others = (", ".join(map(quoted, each)) for each in (key.columns, key.parent_columns))
-            again = f"FOREIGN KEY ({columns}) REFERENCES {quoted(*key.parent)} ({others})"
-            mends = (
-                f"ALTER TABLE {name} DROP FOREIGN KEY {quoted(key.name)}",
-                f"ALTER TABLE {name} ADD CONSTRAINT {quoted(key.name)} {again}",
-            )
+            mends = [f"ALTER TABLE {name} DROP FOREIGN KEY {quoted(key.name)}"]
+            if key.parent_columns:  # a DDL that came through the log does not tell them
+                columns, others = (", ".join(map(quoted, each)) for each in (key.columns, key.parent_columns))
+                again = f"FOREIGN KEY ({columns}) REFERENCES {quoted(*key.parent)} ({others})"
+                mends.append(f"ALTER TABLE {name} ADD CONSTRAINT {quoted(key.name)} {again}")
             sentence = f"{table.name} has the foreign key {key.name} {key.cascade}: what it changes is not in the log"
-            yield Finding("foreign key", sentence, mends, _leave_out(table))
+            yield Finding("foreign key", sentence, tuple(mends), _leave_out(table))
+
+
+def refuse_entry(server: Server, entry: TableEntry) -> None:
+    """Refuse a followed table that a DDL has made or changed: BadLog, with what is wrong and its remedy."""
+    definition = entry.definition
+    keys = tuple(
+        ForeignKey(key.name, key.columns, (key.database, key.table), (), key.on_delete, key.on_update)
+        for key in definition.foreign_keys
+    )
+    table = TableFacts(*entry.names, definition.engine, definition.versioned, foreign_keys=keys)
+    refuse_problems(table_findings(server, [table]))
 
 
 # All of it ------------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from tidegate.tools.check_database import followed_by
 from tidegate.tools.verify_database.compare import Sides, Verdict, compare
 from tidegate.tools.verify_database.durable import Patience, Progress, await_durable, durable_now
 from tidegate.tools.verify_database.landed import NotComparable
-from tidegate.tools.verify_database.moment import Durable, Moment
+from tidegate.tools.verify_database.moment import Durable, Moment, shown
 from tidegate.tools.verify_database.read import BYTES, ConsistentRead, TableChanged
 from tidegate.tools.verify_database.rows import BUCKET_BYTES, Shape, Spill, bucket_count
 from tidegate.tools.verify_database.sink import Sink
@@ -160,7 +160,7 @@ class _Group:
         forward = durable.position.order >= moment.log_end.order
         windows = self._windows(reads, moment, before, durable, forward)
         sink = Sink(task.settings, task.store, durable.ts)
-        self._report.checkpoint_ts, self._report.position = durable.ts, str(durable.position)
+        self._report.checkpoint_ts, self._report.position = durable.ts, shown(durable.position)
         done = set()
         for read in reads:
             try:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tidegate.driver.inspection import inspect
 from tidegate.errors import VerifyError
+from tidegate.sources.mysql.catalogue import TableEntry
+from tidegate.sources.mysql.history import History
+from tidegate.sources.mysql.place import Place
 from tidegate.storage.store import Store
-from tidegate.tools.verify_database.moment import Durable, Position, durable_of
+from tidegate.tools.verify_database.moment import Durable, durable_of, shown
 
 Progress = Callable[[str], None]
+Waiting = Callable[[int, int], Sequence[TableEntry]]  # the tables above an id that need a snapshot, at most so many
 
 
 def durable_now(store: Store) -> Durable:
@@ -38,7 +43,7 @@ class Patience:
     say_s: float = 5.0
 
 
-def await_durable(store: Store, place: Position, patience: Patience, progress: Progress) -> Durable:
+def await_durable(store: Store, place: Place, patience: Patience, progress: Progress) -> Durable:
     """The first place at or behind `place` up to which all is durable.
 
     Of a changefeed that does not run it is where that has stopped, before `place`.
@@ -48,17 +53,35 @@ def await_durable(store: Store, place: Position, patience: Patience, progress: P
     while True:
         found, now = durable_now(store), time.monotonic()
         if found.position.order >= place.order and not found.waits_for:
-            return found
+            found = _with_snapshot(store, found)
+            if not found.waits_for:
+                return found
         if found != last:
             last, moved = found, now
         if now - moved >= patience.still_s:
-            return _stopped(found)
+            return _stopped(_with_snapshot(store, found))
         if now - began >= patience.timeout_s:
             raise VerifyError(_too_slow(found, place, now - began))
         if now - said >= patience.say_s:
             said = now
-            progress(f"waiting until the changefeed has passed {place}; it is at {found.position}{_but(found)}")
+            progress(
+                f"waiting until the changefeed has passed {shown(place)}; it is at {shown(found.position)}{_but(found)}"
+            )
         time.sleep(patience.look_s)
+
+
+def _with_snapshot(store: Store, found: Durable) -> Durable:
+    """Whether tables still wait for their snapshot, by the catalogue beside the journal."""
+    history = History.load(store, found.position)
+    if history is None or not is_snapshot_left(found.snap, history.catalogue.waiting):
+        return found
+    return replace(found, waits_for="its snapshot is not finished")
+
+
+def is_snapshot_left(snap: Mapping[str, Any], waiting: Waiting) -> bool:
+    """`snap` is as offsets have it: `{"done": 41, "begun": {"42": [463...]}}`; a table without a border is done."""
+    done, begun = int(snap.get("done", 0)), snap.get("begun", {})
+    return any(len(begun.get(str(table.table_id), ())) != 1 for table in waiting(done, len(begun) + 1))
 
 
 def _but(found: Durable) -> str:
@@ -68,13 +91,11 @@ def _but(found: Durable) -> str:
 def _stopped(found: Durable) -> Durable:
     if found.waits_for:
         raise VerifyError(
-            f"the changefeed does not go on at {found.position}, and {found.waits_for}; start it, and verify later"
+            f"the changefeed stands still at {shown(found.position)}, and {found.waits_for}; start it, and verify later"
         )
     return found
 
 
-def _too_slow(found: Durable, place: Position, waited_s: float) -> str:
-    return (
-        f"the changefeed has not passed {place} within {waited_s:.0f} s: it is at {found.position}{_but(found)}; "
-        "wait longer with --timeout"
-    )
+def _too_slow(found: Durable, place: Place, waited_s: float) -> str:
+    at = f"{shown(found.position)}{_but(found)}"
+    return f"the changefeed has not passed {shown(place)} within {waited_s:.0f} s: it is at {at}; wait longer with --timeout"

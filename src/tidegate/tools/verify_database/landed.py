@@ -88,12 +88,17 @@ class Files:
         end = _last_line_end(text, self.encoding)
         if not end or not isinstance(self.encoding, CsvOptions) or not self.encoding.output_old_value:
             return end
-        before = _last_line_end(text[: end - 1], self.encoding)
+        last = _last_line_end(text[: end - 1], self.encoding)
+        before = _last_line_end(text[: last - 1], self.encoding) if last else 0
+        # The last line is whole by itself, or the second of two, or the first of two, whose second is not here yet.
+        return end if self._is_whole(text[last:end]) or self._is_whole(text[before:end]) else last
+
+    def _is_whole(self, lines: bytes) -> bool:
         try:
-            csv.decode(self._header() + text[before:end], self.layout, self.encoding, self.selected)
-        except BadEvents:  # it is the first line of two, or a broken one
-            return before
-        return end
+            self._decode(self._header() + lines, has_key=True)
+        except BadEvents:
+            return False
+        return True
 
     # Lines.
 

@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from tidegate.errors import VerifyError
+from tidegate.sources.mysql.place import Place
 
 _INTERVAL = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
-class Position(NamedTuple):
-    """`Position("bin.000007", 1204)`; places of one server are ordered."""
-
-    file: str
-    at: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.at}"
-
-    @property
-    def order(self) -> tuple[int, str, int]:
-        """The numbers of files have six digits, and more if there are more files."""
-        return (len(self.file), self.file, self.at)
+def shown(place: Place) -> str:
+    """`bin.000007:1204`"""
+    return f"{place.file}:{place.position}"
 
 
 @dataclass(frozen=True)
@@ -63,11 +54,11 @@ class Moment:
     `log_end` is where the log ended after the read had begun: nothing behind it was seen.
     """
 
-    log_end: Position
-    place: Position | None = None
+    log_end: Place
+    place: Place | None = None
     executed: GtidSet | None = None
 
-    def has_seen(self, gtid: str, begins: Position) -> bool:
+    def has_seen(self, gtid: str, begins: Place) -> bool:
         if self.executed is not None:
             return gtid in self.executed
         assert self.place is not None, "a moment has one of the two"
@@ -81,23 +72,22 @@ class Durable:
     `waits_for` says why the sink cannot be compared at this place; "" if it can.
     """
 
-    position: Position
+    position: Place
     ts: int
     waits_for: str = ""
+    snap: Mapping[str, Any] = field(default_factory=dict)  # how far its snapshot is
 
 
 def durable_of(offset: Mapping[str, Any]) -> Durable:
     """From the offset of the source that the journal has."""
     try:
-        position = Position(str(offset["file"]), int(offset["pos"]))
-        return Durable(position, int(offset["ts"]), _waits_for(offset))
+        position = Place(str(offset["file"]), int(offset["pos"]))
+        return Durable(position, int(offset["ts"]), _waits_for(offset), dict(offset.get("snap") or {}))
     except (KeyError, TypeError, ValueError) as exc:
         raise VerifyError(f"the journal of this sink is not of a changefeed that follows a database: {exc!r}") from exc
 
 
 def _waits_for(offset: Mapping[str, Any]) -> str:
-    if (offset.get("snap") or {}).get("open"):
-        return "its snapshot is not finished"
     if offset.get("behind"):
         return "some tables are held back"
     return "it stands within a transaction" if offset.get("event") else ""

@@ -11,7 +11,8 @@ from pymysql.cursors import SSCursor
 from pymysql.err import MySQLError
 
 from tidegate.errors import SourceUnavailable
-from tidegate.tools.verify_database.moment import GtidSet, Moment, Position
+from tidegate.sources.mysql.place import Place
+from tidegate.tools.verify_database.moment import GtidSet, Moment
 from tidegate.tools.verify_database.rows import PUT, Changes, changes
 from tidegate.tools.verify_database.tables import DatabaseTable
 from tidegate.tools.verify_database.values import in_one_form
@@ -50,7 +51,7 @@ class ConsistentRead:
     def _begin_mariadb(self) -> Moment:
         self._ask("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         said = {row[0]: row[1] for row in self._ask("SHOW STATUS LIKE 'binlog_snapshot_%'")}
-        place = Position(said[b"Binlog_snapshot_file"].decode(), int(said[b"Binlog_snapshot_position"]))
+        place = Place(said[b"Binlog_snapshot_file"].decode(), int(said[b"Binlog_snapshot_position"]))
         return Moment(place, place)
 
     def _begin_mysql(self) -> Moment:
@@ -69,7 +70,7 @@ class ConsistentRead:
             executed, before = now, executed
         else:
             executed = before
-        return Moment(Position(file.decode(), int(at)), executed=GtidSet.of(executed[0][0].decode()))
+        return Moment(Place(file.decode(), int(at)), executed=GtidSet.of(executed[0][0].decode()))
 
     def rows(self, table: DatabaseTable) -> Iterator[Changes]:
         """All rows of the table, each as one that is put."""

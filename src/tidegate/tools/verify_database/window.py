@@ -23,7 +23,8 @@ from tidegate.sources.mysql.log import framing as k
 from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, HEADER_BYTES, frame, header_of
 from tidegate.sources.mysql.log.rows import Rows, TableMaps, decode_rows
 from tidegate.sources.mysql.log.table_map import TableMap
-from tidegate.tools.verify_database.moment import Moment, Position
+from tidegate.sources.mysql.place import Place
+from tidegate.tools.verify_database.moment import Moment, shown
 
 Name = tuple[str, str]
 _BATCH_BYTES = 8 << 20
@@ -58,17 +59,17 @@ class Window:
         self._seen = True
         self.altered: set[Name] = set()
 
-    def read(self, connection: Connection, first: Position, last: Position) -> Iterator[TableChanges]:
+    def read(self, connection: Connection, first: Place, last: Place) -> Iterator[TableChanges]:
         """The changes of all transactions from `first` on that begin before `last`."""
         if first.order >= last.order:
             return
         at = first
         server_id = secrets.randbelow(1 << 31) + (1 << 31)
-        for event in dump(connection, first.file, first.at, server_id, NO_WAIT):
+        for event in dump(connection, first.file, first.position, server_id, NO_WAIT):
             header = header_of(event)
             if header.kind == k.ROTATE:
                 yield from self._flush()
-                at = Position(*control.read_rotate(_without_checksum(event)))
+                at = Place(*control.read_rotate(_without_checksum(event)))
                 self._maps = TableMaps()
                 continue
             if header.kind == k.FORMAT:
@@ -76,17 +77,19 @@ class Window:
                 self._checksum_bytes = control.read_format(event[HEADER_BYTES:]).checksum_bytes
             if header.next_position:  # what the server makes up at the start has no place in the file
                 # Events in between may not be sent, and a place has only 32 bits here.
-                begins = at.at + (header.next_position - header.size - at.at) % (1 << 32)
-                if at._replace(at=begins).order >= last.order:
+                begins = at.position + (header.next_position - header.size - at.position) % (1 << 32)
+                if at._replace(position=begins).order >= last.order:
                     at = last
                     break
-                yield from self._take(event, header.kind, at._replace(at=begins))
-                at = at._replace(at=begins + header.size)
+                yield from self._take(event, header.kind, at._replace(position=begins))
+                at = at._replace(position=begins + header.size)
         yield from self._flush()
         if at.order < last.order:
-            raise VerifyError(f"the log of the server ends at {at}, before {last}; is it the server of this sink?")
+            raise VerifyError(
+                f"the log of the server ends at {shown(at)}, before {shown(last)}; is it the server of this sink?"
+            )
 
-    def _take(self, event: bytes, kind: int, at: Position) -> Iterator[TableChanges]:
+    def _take(self, event: bytes, kind: int, at: Place) -> Iterator[TableChanges]:
         body = event[HEADER_BYTES : len(event) - self._checksum_bytes]
         if kind in _SIZED:
             self._seen = self._moment.has_seen(_gtid(kind, body, event), at)
