@@ -25,6 +25,7 @@ servers: setup ## the servers that tests run against and that are no Python pack
 	@bash scripts/ensure-azurite.sh "$(VENV)/azurite"
 	@bash scripts/ensure-mariadb.sh
 	@bash scripts/ensure-mysql.sh "$(VENV)/mysql"
+	@bash scripts/ensure-jdbc.sh "$(VENV)/jdbc"
 
 hooks: setup ## let git run `make check` before every commit (.pre-commit-config.yaml)
 	@$(BIN)/pre-commit install

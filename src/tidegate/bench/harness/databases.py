@@ -105,7 +105,7 @@ def running_database(name: str, home: Path, *options: str) -> Iterator[Database]
     port = _free_port()
     with log.open("ab") as said:
         _fill(name, data, said.fileno())
-        command = [*_program(name), *_BOTH, *_OWN[name], f"--datadir={data}", f"--port={port}", *options]
+        command = [*_program(name), *_BOTH, *_OWN[name], *_places(data), f"--port={port}", *options]
         command += [f"--socket={home / 's'}", f"--pid-file={home / 'pid'}"]
         zone = os.environ | {"TZ": _CLOCK_CHANGES}
         with subprocess.Popen(command, stdout=said, stderr=said, cwd=home, env=zone) as process:
@@ -139,14 +139,19 @@ def _program(name: str) -> list[str]:
     return [str(loader), "--library-path", str(loader.parent), f"{root}/usr/sbin/mysqld", *options]
 
 
+def _places(data: Path) -> list[str]:
+    """With a directory of its own for temporary files: a server that starts removes those of all others in there."""
+    return [f"--datadir={data}", f"--tmpdir={data.parent}"]
+
+
 def _fill(name: str, data: Path, log: int) -> None:
     """Make the data directory of a new server."""
     shutil.rmtree(data, ignore_errors=True)
     if name == "mysql":
-        command, script = [*_program(name), "--initialize-insecure", "--user=root", f"--datadir={data}"], b""
+        command, script = [*_program(name), "--initialize-insecure", "--user=root", *_places(data)], b""
     else:
         data.mkdir()
-        command = [*_program(name), "--bootstrap", "--user=root", f"--datadir={data}", "--innodb-log-file-size=32M"]
+        command = [*_program(name), "--bootstrap", "--user=root", *_places(data), "--innodb-log-file-size=32M"]
         parts = [b"create database mysql;\nuse mysql;\n", *((_SHARE / part).read_bytes() for part in _SYSTEM_TABLES)]
         script = b"\n".join(parts)
     subprocess.run(command, input=script, stdout=log, stderr=log, check=True, timeout=_START_S)

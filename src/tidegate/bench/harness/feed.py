@@ -19,7 +19,8 @@ from tidegate.bench.harness.memory import RAM_TIERS, CpuMeter
 from tidegate.config.settings import Settings, load_settings
 from tidegate.errors import TidegateError
 from tidegate.format.layout import RESERVED_PREFIX
-from tidegate.spark.handle import Handle, start_source
+from tidegate.spark.handle import Handle, start, start_source
+from tidegate.spark.query import OpenSource
 from tidegate.spark.session import local_session
 from tidegate.storage.store import StoreOpener, open_store
 from tidegate.tools.verify import Report, verify
@@ -73,18 +74,34 @@ class Ended:
         return mib_s(self.landed_bytes, self.seconds)
 
 
+@dataclass
+class Until:
+    """Lets a changefeed stop in order once it has accepted so many rows: a source that follows does not end itself."""
+
+    rows: int
+
+    def look(self, handle: Handle) -> None:
+        if handle.changefeed.totals.rows_accepted >= self.rows:
+            handle.stop()
+
+    def enough(self) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Feed:
     """A changefeed from a source URI to a directory of the benchmark's own, or to the URI of a server's sink.
 
-    None is `noop://`.
+    A source may also be a DataFrame that ends (`OpenSource`). No sink is `noop://`. `aside` are processes below this
+    one that are not the changefeed's, such as a database: their processor time does not count.
     """
 
-    source: str
+    source: str | OpenSource
     sink: Path | str | None
     spool: Path
     options: Mapping[str, str] = field(default_factory=dict)
     store_opener: StoreOpener = open_store
+    aside: tuple[int, ...] = ()
 
     @property
     def settings(self) -> Settings:
@@ -106,8 +123,8 @@ class Feed:
 
     def go_on(self, seconds: float | None = None, watch: Watch | None = None) -> Ended:
         """Like `run`, on a sink that may have files already."""
-        cpu, started = CpuMeter(), time.monotonic()
-        handle = start_source(self.source, self.settings, store_opener=self.store_opener)
+        cpu, started = CpuMeter(self.aside), time.monotonic()
+        handle = self._start()
         try:
             _attend(handle, seconds, watch)
             seconds, cpu_seconds = time.monotonic() - started, cpu.seconds()
@@ -117,6 +134,24 @@ class Feed:
         t = handle.changefeed.totals
         lists = (tuple(t.size_flushed), tuple(t.wakes_s), tuple(t.drains_s))
         return Ended(seconds, cpu_seconds, t.rows_landed, t.bytes_landed, *lists)
+
+    def _start(self) -> Handle:
+        if isinstance(self.source, str):
+            return start_source(self.source, self.settings, store_opener=self.store_opener)
+        return start(self.source, self.settings, finite=True, store_opener=self.store_opener)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Handle]:
+        """The changefeed beside the block, on an empty sink; at its end it stops in order and must have landed all."""
+        self.clear()
+        handle = self._start()
+        try:
+            yield handle
+            handle.stop()
+            _attend(handle, None, None)
+        finally:
+            handle.leave()
+        _check_whole(handle)
 
     def clear(self) -> None:
         """Remove the output, and let what other runs wrote reach the disk before the next is measured."""
@@ -130,6 +165,8 @@ class Feed:
     def check(self) -> Report:
         """Compare the sink with a replay of the source; VerifyError names what is wrong."""
         settings = self.settings
+        if not isinstance(self.source, str):
+            raise TidegateError("a DataFrame cannot be replayed by its name, so what it landed is compared otherwise")
         return verify(
             self.source,
             settings,

@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -107,14 +108,20 @@ class MemorySampler:
 
 
 class CpuMeter:
-    """Processor time of this process and all below it since the meter was made."""
+    """Processor time of this process and all below it since the meter was made, without that of the trees `aside`.
 
-    def __init__(self) -> None:
-        self._root = os.getpid()
-        self._before = cpu_seconds(self._root)
+    Those must live as long as the meter is asked: what has ended counts for its parent.
+    """
+
+    def __init__(self, aside: Sequence[int] = ()) -> None:
+        self._root, self._aside = os.getpid(), tuple(aside)
+        self._before = self._used()
 
     def seconds(self) -> float:
-        return cpu_seconds(self._root) - self._before
+        return self._used() - self._before
+
+    def _used(self) -> float:
+        return cpu_seconds(self._root) - sum(map(cpu_seconds, self._aside))
 
 
 def cores() -> int:

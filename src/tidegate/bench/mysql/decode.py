@@ -1,20 +1,16 @@
-"""`mysql`: how fast the log of a live database is read, against the pure Python reader `mysql-replication`.
+"""How fast the log of a live database is read and decoded, against the pure Python reader `mysql-replication`.
 
-A server is started in the data directory and four logs are written by a client: many rows an event, one row an event,
-updates, and a table with 13 columns of mixed types. Each side reads each log from the server and turns all rows into
-values; ours are the texts of change events, theirs Python objects. Processor seconds of this process count, so the
-server's own work does not. Both sides must find the same values.
-
-decode_ratio_to_pure_python  their time by ours; the least of the four logs. At least 8 is wanted.
+Four logs are written by a client: many rows an event, one row an event, updates, and a table with 13 columns of mixed
+types. Each side reads each log from the server and turns all rows into values; ours are the texts of change events,
+theirs Python objects. Processor seconds of this process count, so the server's own work does not. Both sides must find
+the same values.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,17 +18,16 @@ from pymysql.connections import Connection
 
 from tidegate.bench.encode import best
 from tidegate.bench.harness.database_log import Values, changes_in
-from tidegate.bench.harness.databases import NAMES, Database, asked, running_database
+from tidegate.bench.harness.databases import Database, asked
 from tidegate.bench.harness.feed import say
 from tidegate.bench.harness.figures import Figures
-from tidegate.bench.harness.parameters import count, one_of
+from tidegate.bench.mysql.parameters import Parameters, Place
+from tidegate.bench.mysql.tables import STATEMENT_ROWS, SYSBENCH, insert_rows, sysbench_row
 from tidegate.errors import TidegateError, UsageError
 from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, frame
 from tidegate.sources.mysql.log.rows import TableMaps, decode_rows
 
 _READER_ID = 1002
-_STATEMENT_ROWS = 1_000
-_SYSBENCH = "id int PRIMARY KEY, k int NOT NULL, c char(120) NOT NULL, pad char(60) NOT NULL"
 _COLOURS = ("red", "green", "blue")
 _MIXED = (
     "id bigint unsigned PRIMARY KEY, tiny tinyint, small smallint unsigned, ratio double, score float, "
@@ -41,18 +36,10 @@ _MIXED = (
 )
 
 
-@dataclass(frozen=True)
-class Parameters:
-    rows: int = count(40_000, "rows of each log; of that with one row an event a quarter")
-    repeats: int = count(3, "runs of each side; the best one counts")
-    server: str = one_of("mariadb", "the server that writes the logs", NAMES)
-
-
-def run(data_dir: Path, wanted: Parameters) -> Figures:
-    with running_database(wanted.server, (data_dir / f"mysql-{wanted.server}").absolute()) as database:
-        with database.connect() as connection:
-            asked(connection, "CREATE DATABASE bench", "USE bench", "SET time_zone = '+00:00'")
-            return _decode_figures(database, connection, wanted)
+def run(place: Place, wanted: Parameters) -> Figures:
+    with place.database.connect() as connection:
+        asked(connection, "CREATE DATABASE bench", "USE bench", "SET time_zone = '+00:00'")
+        return _decode_figures(place.database, connection, wanted)
 
 
 def _decode_figures(database: Database, connection: Connection, wanted: Parameters) -> Figures:
@@ -73,17 +60,6 @@ def _decode_figures(database: Database, connection: Connection, wanted: Paramete
 # Logs -----------------------------------------------------------------------------------------------------------------
 
 
-def _insert(connection: Connection, table: str, row: Callable[[int], str], rows: int, at_once: int) -> None:
-    for start in range(0, rows, at_once):
-        values = ",".join(row(i) for i in range(start, min(start + at_once, rows)))
-        asked(connection, f"INSERT INTO {table} VALUES {values}")
-
-
-def _sysbench_row(i: int) -> str:
-    digits = f"{i * 2_654_435_761 % 10**11:011d}-"
-    return f"({i},{i * 7},'{digits * 9}','{digits * 4}')"
-
-
 def _mixed_row(i: int) -> str:
     day = f"2026-01-{i % 28 + 1:02d}"
     if i % 10 == 9:
@@ -100,23 +76,23 @@ def _new_table(connection: Connection, database: Database, table: str, columns: 
 
 
 def _write_many(database: Database, connection: Connection, rows: int) -> tuple[int, str]:
-    file = _new_table(connection, database, "many", _SYSBENCH)
-    _insert(connection, "many", _sysbench_row, rows, _STATEMENT_ROWS)
+    file = _new_table(connection, database, "many", SYSBENCH)
+    insert_rows(connection, "many", sysbench_row, rows, STATEMENT_ROWS)
     return rows, file
 
 
 def _write_single(database: Database, connection: Connection, rows: int) -> tuple[int, str]:
     rows = max(1, rows // 4)
-    file = _new_table(connection, database, "single", _SYSBENCH)
+    file = _new_table(connection, database, "single", SYSBENCH)
     connection.begin()
-    _insert(connection, "single", _sysbench_row, rows, 1)
+    insert_rows(connection, "single", sysbench_row, rows, 1)
     connection.commit()
     return rows, file
 
 
 def _write_updates(database: Database, connection: Connection, rows: int) -> tuple[int, str]:
-    _new_table(connection, database, "updates", _SYSBENCH)
-    _insert(connection, "updates", _sysbench_row, rows, _STATEMENT_ROWS)
+    _new_table(connection, database, "updates", SYSBENCH)
+    insert_rows(connection, "updates", sysbench_row, rows, STATEMENT_ROWS)
     file = database.begin_log()
     asked(connection, "UPDATE updates SET k = k + 1")
     return rows, file
@@ -124,7 +100,7 @@ def _write_updates(database: Database, connection: Connection, rows: int) -> tup
 
 def _write_mixed(database: Database, connection: Connection, rows: int) -> tuple[int, str]:
     file = _new_table(connection, database, "mixed", _MIXED)
-    _insert(connection, "mixed", _mixed_row, rows, _STATEMENT_ROWS)
+    insert_rows(connection, "mixed", _mixed_row, rows, STATEMENT_ROWS)
     return rows, file
 
 
