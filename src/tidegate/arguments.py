@@ -106,8 +106,9 @@ def _add_check(check: argparse.ArgumentParser) -> None:
     check.add_argument("sink", metavar="SINK", help="the sink URI, with options as ?key=value")
     check.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
     check.add_argument(
-        "--source", metavar="URI", help="look at this source, too: workload://sysbench?... or parquet:DIR"
+        "--source", metavar="URI", help="look at this source, too: mysql://..., workload://sysbench?... or parquet:DIR"
     )
+    _add_password_file(check)
     _add_changefeed(check)
 
 
@@ -132,8 +133,20 @@ def _add_encode(encode: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_password_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--password-file", metavar="FILE", help="the database's password (default: from the URI, or MYSQL_PWD)"
+    )
+
+
 def _add_ends(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", required=True, metavar="URI", help="workload://sysbench?... or parquet:DIR")
+    parser.add_argument(
+        "--source",
+        required=True,
+        metavar="URI",
+        help="mysql://user@host/?tables=..., workload://sysbench?... or parquet:DIR",
+    )
+    _add_password_file(parser)
     parser.add_argument(
         "--sink",
         required=True,

@@ -73,12 +73,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
     settings = _settings(arguments)
     duration = _duration(arguments.duration)
-    _check_source(arguments.source, settings)  # before Java starts
+    _check_source(arguments, settings)  # before Java starts
     _check_report(arguments.report)
     _print_options(settings, arguments.source)
     spark = local_session(arguments.slots)
     try:
-        handle = start_source(arguments.source, settings, metrics_addr=arguments.metrics_addr)
+        handle = start_source(
+            arguments.source, settings, metrics_addr=arguments.metrics_addr, password_file=arguments.password_file
+        )
         return _attend(handle, settings, duration, arguments)
     finally:
         _stop_spark(spark)
@@ -90,7 +92,7 @@ def _check(arguments: argparse.Namespace) -> int:
     for note in settings.notes:
         print(f"  note: {note}")
     found = {OK: 0, WARNING: 0, PROBLEM: 0}
-    check_source = partial(_check_source, arguments.source, settings) if arguments.source is not None else None
+    check_source = partial(_check_source, arguments, settings) if arguments.source is not None else None
     for line in preflight(settings, open_store(settings.sink_uri, settings.access), SystemClock(), check_source):
         found[line.verdict] += 1
         print(f"  {line.verdict:<8} {line.name:<12} {line.sentence}", flush=True)
@@ -101,10 +103,12 @@ def _check(arguments: argparse.Namespace) -> int:
     return 1 if found[PROBLEM] else 0
 
 
-def _check_source(uri: str, settings: Settings) -> None:
+def _check_source(arguments: argparse.Namespace, settings: Settings) -> None:
     from tidegate.sources import open_source
+    from tidegate.sources.mysql.private import private_source
 
-    open_source(uri, ordering=settings.ordering, wake_mode=settings.wake_mode).check()
+    uri, private = private_source(arguments.source, arguments.password_file, os.environ)
+    open_source(uri, ordering=settings.ordering, wake_mode=settings.wake_mode, private=private).check()
 
 
 def _duration(text: str | None) -> float | None:

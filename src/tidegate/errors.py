@@ -5,7 +5,9 @@ TidegateError
 │   ├── BadSetting        an option or URI is unknown or out of range
 │   └── BadEvents         the events break their contract: wrong schema, NULL name, wrong value (exit code 1)
 │       └── BadLog        the log of a database is broken, or holds what cannot be followed
+│           └── BadDdl    a statement in the log whose effect is not known, or cannot be followed
 ├── SourceUnavailable     a database does not answer, or the connection is lost (retry = True)
+├── SourceFenced          another process has put other things on record for this source: stop
 ├── LandingError          an object could not be written to storage
 │   ├── StoreUnavailable  temporary: the driver retries it (retry = True)
 │   └── StoreRefused      permanent until somebody changes something, such as rights or names
@@ -44,8 +46,16 @@ class BadLog(BadEvents):
     pass
 
 
+class BadDdl(BadLog):
+    pass
+
+
 class SourceUnavailable(TidegateError):
     retry = True
+
+
+class SourceFenced(TidegateError):
+    pass
 
 
 class LandingError(TidegateError):

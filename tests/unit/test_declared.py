@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
 from tidegate.format.encode.sql_types import full_mysql_type, mysql_type, sql_type
+from tidegate.format.sql.declared import declared_column, declared_layout
 from tidegate.format.tables import Column, Layout, schema_file_text
-from tidegate.tools.encode.declared import declared_column, declared_layout
 
 # The type as declared, as canal-json names it, and as its content-compatible lines do.
 MYSQL_TYPES = """

@@ -18,10 +18,10 @@ from tidegate.events import EVENTS
 from tidegate.format.decode import csv as csv_decode
 from tidegate.format.encode import csv
 from tidegate.format.encode.csv import CsvOptions
+from tidegate.format.sql.declared import declared_column, declared_layout
+from tidegate.format.sql.given import given_value
+from tidegate.format.sql.json_values import json_text, read_json
 from tidegate.format.tables import Layout
-from tidegate.tools.encode.declared import declared_column, declared_layout
-from tidegate.tools.encode.given import given_value
-from tidegate.tools.encode.json_values import json_text, read_json
 
 SMALL = "9007199254740993"
 

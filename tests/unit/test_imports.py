@@ -23,7 +23,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "format": (),
     "control": ("format",),
     "storage": ("format",),
-    "sources": ("format",),
+    "sources": ("format", "storage"),
     "executor": ("format", "storage", "sources"),
     "config": ("format", "storage"),
     "observe": (),

@@ -12,6 +12,7 @@ from pymysql.connections import Connection
 from tidegate.bench.harness.database_log import changes_in
 from tidegate.bench.harness.databases import Database, asked
 from tidegate.errors import BadLog, SourceUnavailable
+from tidegate.format.sql.declared import declared_layout
 from tidegate.sources.mysql.dump import NO_WAIT, WITH_ANNOTATIONS, dump
 from tidegate.sources.mysql.log import control_events as read
 from tidegate.sources.mysql.log.framing import (
@@ -39,7 +40,6 @@ from tidegate.sources.mysql.log.framing import (
 from tidegate.sources.mysql.log.layouts import layout_of
 from tidegate.sources.mysql.log.rows import TableMaps, decode_rows
 from tidegate.sources.mysql.log.table_map import TableMap
-from tidegate.tools.encode.declared import declared_layout
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tidegate.bench.harness.database_log import Change, Values, changes_in
 from tidegate.bench.harness.databases import Database, asked
-from tidegate.tools.encode.json_values import json_text
+from tidegate.format.sql.json_values import json_text
 
 Pair = tuple[str, bytes]  # the SQL of a value, and its text in an event
 

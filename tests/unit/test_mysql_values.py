@@ -13,8 +13,8 @@ from pymysql.connections import Connection
 from tidegate.bench.harness.database_log import Change, Values, changes_in
 from tidegate.bench.harness.databases import Database, asked
 from tidegate.events import DELETE, INSERT, UPDATE
+from tidegate.format.sql.json_values import json_text, read_json
 from tidegate.sources.mysql.log.charsets import CHARSETS
-from tidegate.tools.encode.json_values import json_text, read_json
 
 
 class Type(NamedTuple):

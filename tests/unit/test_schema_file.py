@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
+from tidegate.format.sql.declared import declared_column
 from tidegate.format.tables import TYPES, Column, Layout, schema_checksum, schema_file_text
-from tidegate.tools.encode.declared import declared_column
 
 PEOPLE = Layout(
     (

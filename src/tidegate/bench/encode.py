@@ -28,11 +28,11 @@ from tidegate.events import EVENTS, INSERT, ROW_KINDS
 from tidegate.format.encode import protocol
 from tidegate.format.encode.canal_json import CanalOptions
 from tidegate.format.encode.csv import CsvOptions
+from tidegate.format.sql.declared import declared_layout
+from tidegate.format.sql.given import given_value
 from tidegate.format.tables import Column, Layout
 from tidegate.sources import open_source
 from tidegate.sources.workload.sysbench import LAYOUT as SYSBENCH
-from tidegate.tools.encode.declared import declared_layout
-from tidegate.tools.encode.given import given_value
 
 NOW_MS = 1_767_225_600_000
 

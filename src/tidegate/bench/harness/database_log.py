@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, check_sums, frame
+from contextlib import suppress
+
+from tidegate.errors import BadLog
+from tidegate.sources.mysql.log.control_events import Query, read_query
+from tidegate.sources.mysql.log.framing import CHECKSUM_BYTES, HEADER_BYTES, QUERY, TABLE_MAP, check_sums, frame
 from tidegate.sources.mysql.log.rows import KINDS, TableMaps, decode_rows
+from tidegate.sources.mysql.log.table_map import TableMap, read_table_map
 
 Values = list[bytes | None]
 Change = tuple[str, Values | None, Values | None]  # kind, before, after
@@ -20,3 +25,17 @@ def changes_in(log: bytes) -> list[tuple[str, Change]]:
         for i, (event, table, kind, before, after) in enumerate(columns):
             found.append(((event, i), rows.tables[table].table, (KINDS[kind], before, after)))
     return [(table, change) for _, table, change in sorted(found, key=lambda each: each[0])]
+
+
+def statements_in(log: bytes) -> list[Query | TableMap]:
+    """The statements of a log, and the tables before row changes that can be read, in its order."""
+    events, _ = frame(log, CHECKSUM_BYTES)
+    found: list[Query | TableMap] = []
+    for start, end, kind in zip(events.start.tolist(), events.end.tolist(), events.kind.tolist(), strict=True):
+        body = log[start + HEADER_BYTES : end]
+        if kind == QUERY:
+            found.append(read_query(body))
+        elif kind == TABLE_MAP:
+            with suppress(BadLog):
+                found.append(read_table_map(body))
+    return found

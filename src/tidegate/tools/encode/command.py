@@ -27,10 +27,10 @@ from tidegate.format.encode import protocol
 from tidegate.format.layout import DataKey, data_path, date_text, index_path, schema_path
 from tidegate.format.layout_columns import alike
 from tidegate.format.rules.changes import Rows, Splitter, TableRules
+from tidegate.format.sql.declared import declared_layout
+from tidegate.format.sql.given import given_value
+from tidegate.format.sql.json_values import read_json
 from tidegate.format.tables import Column, Layout, schema_checksum, schema_file_text
-from tidegate.tools.encode.declared import declared_layout
-from tidegate.tools.encode.given import given_value
-from tidegate.tools.encode.json_values import read_json
 
 _SIDES = {INSERT: ("after",), UPDATE: ("before", "after"), DELETE: ("before",)}
 _NEEDED = {"schema": str, "table": str, "columns": list}

@@ -55,12 +55,19 @@ class Gtid:
 
 @dataclass(frozen=True)
 class Query:
-    """A statement, with what decides how its text is read."""
+    """A statement, with what decides how its text is read and what it does.
+
+    `server_charset` is of a new database that names none. Without `explicit_timestamps` a TIMESTAMP column gets a
+    default from nowhere. `time_zone` is set if the statement depends on it.
+    """
 
     database: str
     text: str
     sql_mode: int
     charset: str
+    server_charset: str = "utf8mb4"
+    explicit_timestamps: bool = True
+    time_zone: str = ""
 
     @property
     def ansi_quotes(self) -> bool:
@@ -186,7 +193,9 @@ def _varying(raw: bytes, at: int) -> tuple[int, int]:
 
 # Statements -----------------------------------------------------------------------------------------------------------
 
-_SQL_MODE, _CATALOG, _CHARSET, _TIME_ZONE, _CATALOG_NZ, _INVOKER, _DATABASES = 1, 2, 4, 5, 6, 11, 12
+_FLAGS, _SQL_MODE, _CATALOG, _CHARSET, _TIME_ZONE, _CATALOG_NZ, _INVOKER, _DATABASES = 0, 1, 2, 4, 5, 6, 11, 12
+_EXPLICIT_TIMESTAMPS, _MARIADB_XID = 16, 129
+_MARIADB_EXPLICIT = 1 << 24  # among the flags, which MySQL leaves at zero
 _MANY_DATABASES = 254
 # The other variables have a fixed size.
 _SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 14: 8, 15: 8, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1}
@@ -197,14 +206,27 @@ def read_query(body: bytes) -> Query:
     database_size = body[8]
     variables_size = int.from_bytes(body[11:13], "little")
     at = 13 + variables_size
-    sql_mode, charset = 0, "utf8mb4"
-    for code, value in _variables(body[13:at]):
-        if code == _SQL_MODE:
-            sql_mode = int.from_bytes(value, "little")
-        elif code == _CHARSET:
-            charset = charset_of(int.from_bytes(value[:2], "little"))
+    given = dict(_variables(body[13:at]))
+    charset = server_charset = "utf8mb4"
+    if found := given.get(_CHARSET):
+        charset, server_charset = (charset_of(int.from_bytes(found[i : i + 2], "little")) for i in (0, 4))
     database = body[at : at + database_size].decode()
-    return Query(database, text_of(body[at + database_size + 1 :], charset), sql_mode, charset)
+    return Query(
+        database,
+        text_of(body[at + database_size + 1 :], charset),
+        int.from_bytes(given.get(_SQL_MODE, b""), "little"),
+        charset,
+        server_charset,
+        _explicit_timestamps(given),
+        given.get(_TIME_ZONE, b"\0")[1:].decode("ascii", "replace"),
+    )
+
+
+def _explicit_timestamps(given: dict[int, bytes]) -> bool:
+    if _EXPLICIT_TIMESTAMPS in given:
+        return given[_EXPLICIT_TIMESTAMPS] != b"\0"
+    is_mariadb = _MARIADB_XID in given
+    return not is_mariadb or bool(int.from_bytes(given.get(_FLAGS, b""), "little") & _MARIADB_EXPLICIT)
 
 
 def _variables(raw: bytes) -> Iterator[tuple[int, bytes]]:

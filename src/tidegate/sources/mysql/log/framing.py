@@ -151,6 +151,11 @@ def check_sums(log: bytes | memoryview, events: Events) -> None:
             raise BadLog(f"the checksum of the event that ends at position {place} is wrong: the log is broken")
 
 
+def has_checksum(event: bytes) -> bool:
+    """Whether the last four bytes are the CRC-32 of those before."""
+    return len(event) > CHECKSUM_BYTES and zlib.crc32(event[:-4]) == _SIZE.unpack_from(event, len(event) - 4)[0]
+
+
 def refuse_unread(events: Events) -> None:
     """Refuse the kinds of events whose changes would be lost, by name."""
     for kind in np.unique(events.kind).tolist():

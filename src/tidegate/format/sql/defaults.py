@@ -12,10 +12,10 @@ import re
 from decimal import ROUND_HALF_UP, Decimal
 
 from tidegate.errors import BadEvents
+from tidegate.format.sql.given import given_value
+from tidegate.format.sql.json_values import plain_float
+from tidegate.format.sql.words import Token, Words
 from tidegate.format.tables import Column
-from tidegate.tools.encode.given import given_value
-from tidegate.tools.encode.json_values import plain_float
-from tidegate.tools.encode.sql_words import Token, Words
 
 _NOW = ("current_timestamp", "now", "localtime", "localtimestamp")
 _TODAY = ("current_date", "curdate")

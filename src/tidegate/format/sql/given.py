@@ -25,8 +25,8 @@ from decimal import Context, Decimal
 import numpy as np
 
 from tidegate.errors import BadEvents
+from tidegate.format.sql.json_values import json_text, read_json
 from tidegate.format.tables import Column
-from tidegate.tools.encode.json_values import json_text, read_json
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _DAY = r"[0-9]{4}-(?:0[0-9]|1[0-2])-(?:[0-2][0-9]|3[01])"

@@ -1,19 +1,21 @@
-"""Reads one column definition of a CREATE TABLE as TiDB does: its type, lengths and attributes.
+"""Reads one column definition of a CREATE TABLE: its type, lengths and attributes.
 
 c int unsigned zerofill                Column("c", "int", unsigned=True, zerofill=True)
 c text(20)                             Column("c", "tinytext"), because 20 letters fit into it
 c char(3) charset binary               Column("c", "char", 3, binary=True), which is BINARY(3)
+
+`Rules` say what differs between TiDB, whose rules are the usual ones, and other servers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tidegate.format.sql.defaults import stored_default
+from tidegate.format.sql.words import Token, Words
 from tidegate.format.tables import Column
-from tidegate.tools.encode.defaults import stored_default
-from tidegate.tools.encode.sql_words import Token, Words
 
 # Types of more than one word. If one is the beginning of another, the longer one comes first.
 _PHRASES = {
@@ -24,6 +26,7 @@ _PHRASES = {
     "long varchar": "mediumtext", "long varcharacter": "mediumtext", "long varbinary": "mediumblob",
     "long": "mediumtext",
 }  # fmt: skip
+_PHRASE_STARTS = frozenset(phrase.split()[0] for phrase in _PHRASES)
 _ALIASES = {
     "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint", "middleint": "mediumint",
     "int4": "int", "int8": "bigint", "numeric": "decimal", "dec": "decimal", "fixed": "decimal", "real": "double",
@@ -49,38 +52,67 @@ _CHAR_BYTES = {"binary": 1, "ascii": 1, "latin1": 1, "gbk": 2, "ucs2": 2, "utf8"
 _TEXT_SIZES = {"tinytext": 255, "text": 65535, "mediumtext": 16777215, "longtext": 4294967295}
 
 
+Attribute = Callable[["Draft", Words], None]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a server reads definitions.
+
+    `charset` is of a column that names none, `char_bytes` are the character sets with the bytes of a letter, `names`
+    are other names of types, `unread` are types that no layout has, `attributes` come before the usual ones. `finish`
+    is called at the end of a definition.
+    """
+
+    charset: str = "utf8mb4"
+    char_bytes: Mapping[str, int] = field(default_factory=lambda: _CHAR_BYTES)
+    names: Mapping[str, str] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    finish: Callable[[Draft], None] = lambda draft: None
+
+
 @dataclass
 class Draft:
-    """A column while its definition is read."""
+    """A column while its definition is read. `declared` is the type as the definition names it."""
 
     column: Column
-    charset: str = "utf8mb4"
+    rules: Rules
+    charset: str
+    declared: str = ""
     unique: bool = False
     has_default: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)  # what attributes of other servers say
 
     def set(self, **changes: Any) -> None:
         self.column = replace(self.column, **changes)
 
 
-def read_column(words: Words) -> Draft:
+def read_column(words: Words, rules: Rules | None = None) -> Draft:
     name = words.take()
-    if name.kind not in ("word", "name"):
+    if not name.is_name:
         raise words.refuse("must begin with a column name")
-    draft = _typed(name.value, words)
+    draft = _typed(name.value, words, rules or TIDB)
     while words:
         _read_attribute(draft, words)
     _finish(draft)
     return draft
 
 
-def _typed(name: str, words: Words) -> Draft:
-    declared = next((kind for phrase, kind in _PHRASES.items() if words.skip(*phrase.split())), None)
-    declared = declared or words.take().value.lower()
+def _typed(name: str, words: Words, rules: Rules) -> Draft:
+    declared = ""
+    if words.ahead().lower in _PHRASE_STARTS:
+        declared = next((kind for phrase, kind in _PHRASES.items() if words.skip(*phrase.split())), "")
+    declared = declared or words.take().lower
+    declared = rules.names.get(declared, declared)
+    if declared in rules.unread:
+        words.items()
+        return Draft(Column(name, "unspecified"), rules, rules.charset, declared)
     kind = _BINARY_TYPES.get(declared) or _ALIASES.get(declared, declared)
     if kind == "vector":
         words.skip("<", "float", ">")
     column = Column(name, kind, unsigned=kind in _ALWAYS_UNSIGNED)
-    draft = Draft(column, "binary" if declared in _BINARY_TYPES else "utf8mb4")
+    draft = Draft(column, rules, "binary" if declared in _BINARY_TYPES else rules.charset, declared)
     draft.set(binary=declared in _BINARY_TYPES)
     if kind in ("enum", "set"):
         draft.set(elems=_elements(words))
@@ -146,9 +178,13 @@ def _finish(draft: Draft) -> None:
     if draft.charset == "binary" and column.type in _STRINGS:
         draft.set(binary=True)
     if column.type == "text" and column.flen is not None:
-        most_bytes = column.flen * _CHAR_BYTES[draft.charset]
+        most_bytes = column.flen * draft.rules.char_bytes[draft.charset]
         draft.set(type=next((kind for kind, most in _TEXT_SIZES.items() if most_bytes <= most), "longtext"), flen=None)
-    if column.type == "year" and not column.nullable and not draft.has_default:
+    draft.rules.finish(draft)
+
+
+def _year_of_tidb(draft: Draft) -> None:
+    if draft.column.type == "year" and not draft.column.nullable and not draft.has_default:
         draft.set(default="0000")
 
 
@@ -157,7 +193,7 @@ def _finish(draft: Draft) -> None:
 
 def _read_attribute(draft: Draft, words: Words) -> None:
     token = words.take()
-    reader = _ATTRIBUTES.get(token.value.lower()) if token.kind == "word" else None
+    reader = draft.rules.attributes.get(token.lower) or _ATTRIBUTES.get(token.lower)
     if reader is None:
         raise words.refuse(f"has the unknown word {token.value!r}")
     reader(draft, words)
@@ -199,8 +235,9 @@ def _serial(draft: Draft, words: Words) -> None:
 
 
 def _set_charset(draft: Draft, charset: str, words: Words) -> None:
-    if charset not in _CHAR_BYTES:
-        raise words.refuse(f"has the unknown charset {charset!r}; known: {', '.join(_CHAR_BYTES)}")
+    known = draft.rules.char_bytes
+    if charset not in known:
+        raise words.refuse(f"has the unknown charset {charset!r}; known: {', '.join(known)}")
     draft.charset = charset
 
 
@@ -220,7 +257,7 @@ def _collate(draft: Draft, words: Words) -> None:
     _set_charset(draft, words.take().value.lower().partition("_")[0], words)
 
 
-def _of_charset(charset: str) -> Callable[[Draft, Words], None]:
+def _of_charset(charset: str) -> Attribute:
     return lambda draft, words: _set_charset(draft, charset, words)
 
 
@@ -275,7 +312,7 @@ def _pass_group(draft: Draft, words: Words) -> None:
     words.group()
 
 
-_ATTRIBUTES: dict[str, Callable[[Draft, Words], None]] = {
+_ATTRIBUTES: dict[str, Attribute] = {
     "unsigned": _unsigned,
     "zerofill": _zerofill,
     "not": _not,
@@ -303,3 +340,4 @@ _ATTRIBUTES: dict[str, Callable[[Draft, Words], None]] = {
     **dict.fromkeys(("signed", "null", "auto_increment", "visible", "invisible", "binary", "enforced"), _pass),
     **dict.fromkeys(("clustered", "nonclustered"), _pass),
 }
+TIDB = Rules(finish=_year_of_tidb)

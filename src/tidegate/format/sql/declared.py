@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tidegate.errors import BadEvents
+from tidegate.format.sql.definitions import read_column
+from tidegate.format.sql.words import Token, Words
 from tidegate.format.tables import Column, Layout
-from tidegate.tools.encode.definitions import read_column
-from tidegate.tools.encode.sql_words import Token, Words
 
 _CLAUSES = ("primary", "unique", "key", "index", "fulltext", "spatial", "foreign", "check", "constraint")
 # Words that may follow a key's columns, and how many more words belong to each.

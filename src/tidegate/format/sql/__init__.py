@@ -1,0 +1,1 @@
+"""Reads SQL: definitions of columns and tables, defaults, and values as a user writes them."""

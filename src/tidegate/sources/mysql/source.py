@@ -1,0 +1,141 @@
+"""`mysql://...`: the changes of a MySQL or MariaDB server, from its log.
+
+The source is opened in many processes. Only the one in which Spark asks for offsets follows the log (`follower`), from
+the first request on; tasks read what it left on the local disk; the driver asks for sizes, which offsets alone tell.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.events import tso
+from tidegate.sources.mysql.address import NEVER, Address, parse_address
+from tidegate.sources.mysql.connect import clock_us, connect, connected, server_facts
+from tidegate.sources.mysql.cursor import Cursor
+from tidegate.sources.mysql.decode import read_rows
+from tidegate.sources.mysql.follower import Follower, follow
+from tidegate.sources.mysql.information_schema import read_catalogue
+from tidegate.sources.mysql.parts import read_part
+from tidegate.sources.mysql.private import Private, password_of, read_private
+from tidegate.sources.mysql.pump import another_server, check_continuity
+from tidegate.sources.mysql.records import Records, Start
+from tidegate.sources.mysql.schema import LogSchema
+from tidegate.sources.mysql.state import read_state
+from tidegate.sources.source import Offset, SourceState, Split, resolved_row
+
+
+class MysqlSource:
+    finite = False
+
+    def __init__(self, uri: str, private: Private | None = None) -> None:
+        address = parse_address(uri)
+        self._uri = address.uri
+        self.address: Address = address
+        self._private = private or Private(password_of(address.password, None, {}))
+        self._path = self._private.path
+        self._follower: Follower | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing that is private, and no thread: other processes read the file that the driver wrote."""
+        return {"uri": self._uri, "path": self._path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["uri"], read_private(state["path"]) if state["path"] else None)  # type: ignore[misc]
+
+    def check(self) -> None:
+        """Whether the server answers and lets the user in."""
+        with connected(self.address, self._private.password) as connection:
+            server_facts(connection, self.address)
+
+    def initial(self) -> Offset:
+        """Where it is in the log is found out once, by the first request, and is on record from then on."""
+        return Cursor().offset()
+
+    def latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
+        cursor = Cursor.of(start)
+        end = self._following(cursor).latest(self._placed(cursor), limit_bytes, held)
+        return start if end == self._placed(cursor) and not cursor.is_first else end.offset()
+
+    def size_bytes(self, start: Offset, end: Offset) -> int:
+        return Cursor.of(end).size_bytes - Cursor.of(start).size_bytes
+
+    def splits(self, start: Offset, end: Offset, parallelism: int) -> list[Split]:
+        before, after = Cursor.of(start), Cursor.of(end)
+        if before == after:
+            return []
+        follower = self._following(before)
+        return follower.splits(self._placed(before), self._placed(after), max(1, parallelism))
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        if "part" in split:
+            yield from read_rows(read_part(split["part"]))
+        if split.get("resolved"):
+            yield resolved_row(split["resolved"])
+
+    def committed(self, end: Offset) -> None:
+        """Everything up to here is accepted."""
+        if self._follower is not None:
+            self._follower.committed(self._placed(Cursor.of(end)))
+
+    def durable(self, end: Offset) -> None:
+        """Everything up to here is durable, so records below are not needed any more."""
+        if self._follower is not None:
+            self._follower.records.forget(Cursor.of(end).record)
+
+    def state(self) -> SourceState | None:
+        """What the process that follows the log wrote last."""
+        return read_state(self._private.relay_dir) if self._private.relay_dir else None
+
+    def backlog_bytes(self, offset: Offset) -> int | None:
+        return None
+
+    def newest_ts(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        """Ends the pump; its process may go on."""
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
+
+    # -- the planner's process -----------------------------------------------------------------------------------------
+
+    def _placed(self, cursor: Cursor) -> Cursor:
+        """The cursor in the log; the first one is where this source began."""
+        return self._follower.first if cursor.is_first and self._follower is not None else cursor
+
+    def _following(self, start: Cursor) -> Follower:
+        if self._follower is None:
+            self._follower = self._begin(start)
+        return self._follower
+
+    def _begin(self, start: Cursor) -> Follower:
+        private, address = self._private, self.address
+        records = Records(private.store())
+        with connected(address, private.password) as connection:
+            server = server_facts(connection, address)
+            begun = records.start() or self._first_start(records, server.identity, clock_us(connection, address))
+            if begun.server != server.identity:
+                raise another_server(address, begun.server, server.identity)
+            cursor = Cursor(begun.file, begun.at, ts=begun.ts) if start.is_first else start
+            check_continuity(connection, address, server.is_mariadb, cursor.file, cursor.at, cursor.gtid)
+        folder = Path(private.relay_dir or tempfile.mkdtemp(prefix="tidegate-relay-"))
+        found = read_catalogue(self._connect, address.filter, begun.ts, address.snapshot != NEVER)
+        schema = LogSchema(found.catalogue)
+        return follow(address, private.password, server, records, schema, cursor, folder)
+
+    def _first_start(self, records: Records, identity: str, now_us: int) -> Start:
+        ts = tso(now_us // 1000)
+        found = read_catalogue(self._connect, self.address.filter, ts, self.address.snapshot != NEVER)
+        file, at = self.address.begin or (found.place.file, found.place.position)
+        return records.begin(Start(identity, file, at, ts))
+
+    @property
+    def _connect(self) -> Any:
+        return partial(connect, self.address, self._private.password)
