@@ -105,8 +105,9 @@ class Client:
 
     def _tell(self) -> None:
         assert self._child.stdin is not None
-        self._child.stdin.write("\n")
-        self._child.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # one that has ended is noticed by who waits for it
+            self._child.stdin.write("\n")
+            self._child.stdin.flush()
 
     def _hear(self) -> dict[str, Any]:
         assert self._child.stdout is not None

@@ -1,8 +1,8 @@
 """A changefeed of a live database that is killed again and again, while clients write and change tables.
 
 The database has a shop (`harness/shop`). Clients change its rows, one more changes its tables. Beside them a changefeed
-runs in a process of its own, is killed with SIGKILL and started again: during the snapshot, while it follows the log, and
-around the schema file of a DDL. At the end the clients stop, and `tidegate verify` compares every table with the
+runs in a process of its own, is killed with SIGKILL and started again: during the snapshot, while it follows the log,
+and around the schema file of a DDL. At the end the clients stop, and `tidegate verify` compares every table with the
 database, while the last run goes on.
 """
 

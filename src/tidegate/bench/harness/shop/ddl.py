@@ -214,7 +214,8 @@ def _rebuild(b: Builder) -> Statements:
 
 DDLS: tuple[Callable[[Builder], Statements], ...] = (
     _create, _create, _drop, _add_column, _add_column, _drop_column, _rename_column, _modify, _index, _truncate,
-    _rename, _swap, _move_in, _move_out, _change_online, _rekey, _partitions, _whole_database, _nothing_followed, _rebuild,
+    _rename, _swap, _move_in, _move_out, _change_online, _rekey, _partitions, _whole_database, _nothing_followed,
+    _rebuild,
 )  # fmt: skip
 
 

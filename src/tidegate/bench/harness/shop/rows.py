@@ -76,7 +76,7 @@ def _new_order(chance: random.Random) -> str:
 
 def _order(chance: random.Random) -> str:
     """Those that exist are about the last few thousand ids."""
-    return f"id = (SELECT * FROM (SELECT MAX(id) FROM orders) m) - {chance.randrange(400)}"
+    return f"id = (SELECT * FROM (SELECT GREATEST(MAX(id), 400) FROM orders) m) - {chance.randrange(400)}"
 
 
 def _change_order(chance: random.Random) -> str:

@@ -42,7 +42,8 @@ def make_shop(database: Database, rows: int) -> None:
         few = range(1, 200)
         asked(connection, f"INSERT INTO orders (v, name) VALUES {','.join(f'({i}, {i})' for i in few)}")
         asked(connection, f"INSERT INTO loose VALUES {','.join(f'({i // 2}, 0, NULL)' for i in few)}")
-        asked(connection, f"INSERT INTO codes VALUES {','.join(f"('Code{i}', {i}, 'ü{i}')" for i in few)}")
+        codes = ",".join(f"('Code{i}', {i}, 'ü{i}')" for i in few)
+        asked(connection, f"INSERT INTO codes VALUES {codes}")
 
 
 def _stock_row(i: int) -> str:
