@@ -195,7 +195,7 @@ def _whole(chain: Chain, first: int, wanted: int) -> int:
 def _go_on(chain: Chain, start: Stand, budget: int, held: frozenset[int], must: bool) -> Stand:
     """Moves the spot of all other tables on. With `must` by one unit at least."""
     item, row = start.spot
-    end = _first_barred(chain, item, {*held, *start.behind})
+    end = min(_first_barred(chain, item, {*held, *start.behind}), _behind_chunks(chain, item))
     if item >= end:
         return start
     last = chain.of(end - 1, "rows_end")
@@ -216,6 +216,21 @@ def _first_barred(chain: Chain, item: int, absent: set[int]) -> int:
     """The next chunk of a table that is not handed out now: its changes come before it, so all wait there."""
     barred = [number for number, extra in chain.extras.items() if number >= item and extra.table_id in absent]
     return min([chain.items.end, *barred])
+
+
+def _behind_chunks(chain: Chain, item: int) -> int:
+    """The end of the next chunks that have no changes between them.
+
+    Other tasks than those of the log emit chunks. So a micro-batch has no changes behind its chunks: what a task makes
+    of the changes of a table would lie on both sides of the table's chunk.
+    """
+    chunks = sorted(number for number, extra in chain.extras.items() if number >= item and extra.chunk)
+    if not chunks:
+        return chain.items.end
+    end = chunks[0] + 1
+    while end < chain.items.end and chain.of(end, "rows_end") == chain.of(end - 1, "rows_end"):
+        end += 1
+    return end
 
 
 def _extra_bytes(chain: Chain, first: int, last: int) -> Numbers:
