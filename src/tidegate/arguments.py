@@ -111,18 +111,15 @@ def _add_check(check: argparse.ArgumentParser) -> None:
     check.add_argument("sink", nargs="?", metavar="SINK", help="the sink URI, with options as ?key=value")
     check.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
     check.add_argument(
-        "--source",
-        metavar="URI",
-        help="look at this source, too: workload://sysbench?..., parquet:DIR or mysql://user@host/?tables=...",
+        "--source", metavar="URI", help="look at this source, too: mysql://..., workload://sysbench?... or parquet:DIR"
     )
-    _add_password(check)
+    _add_password_file(check)
     _add_changefeed(check)
 
 
 def _add_verify(verify: argparse.ArgumentParser) -> None:
     verify.add_argument("config", nargs="?", metavar="CONFIG.toml", help="the options that the changefeed ran with")
     _add_ends(verify)
-    _add_password(verify)
     verify.add_argument(
         "--timeout", metavar="10m", help="how long a changefeed of a database may take to come to the comparison"
     )
@@ -147,8 +144,20 @@ def _add_encode(encode: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_password_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--password-file", metavar="FILE", help="the database's password (default: from the URI, or MYSQL_PWD)"
+    )
+
+
 def _add_ends(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", required=True, metavar="URI", help="workload://sysbench?... or parquet:DIR")
+    parser.add_argument(
+        "--source",
+        required=True,
+        metavar="URI",
+        help="mysql://user@host/?tables=..., workload://sysbench?... or parquet:DIR",
+    )
+    _add_password_file(parser)
     parser.add_argument(
         "--sink",
         required=True,
@@ -165,14 +174,6 @@ def _add_changefeed(parser: argparse.ArgumentParser) -> None:
         "--spool-dir", metavar="DIR", help="directory of the spool (default: under the system's temporary directory)"
     )
     _add_option(parser)
-
-
-def _add_password(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--password-file",
-        metavar="FILE",
-        help="the password of a database (default: MYSQL_PWD, or in the source's URI)",
-    )
 
 
 def _add_option(parser: argparse.ArgumentParser) -> None:

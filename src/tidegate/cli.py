@@ -74,12 +74,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
     settings = _settings(arguments)
     duration = _duration(arguments.duration)
-    _check_source(arguments.source, settings)  # before Java starts
+    _check_source(arguments, settings)  # before Java starts
     _check_report(arguments.report)
     _print_options(settings, arguments.source)
     spark = local_session(arguments.slots)
     try:
-        handle = start_source(arguments.source, settings, metrics_addr=arguments.metrics_addr)
+        handle = start_source(
+            arguments.source, settings, metrics_addr=arguments.metrics_addr, password_file=arguments.password_file
+        )
         return _attend(handle, settings, duration, arguments)
     finally:
         _stop_spark(spark)
@@ -112,7 +114,7 @@ def _check_lines(arguments: argparse.Namespace, settings: Settings) -> Iterator[
         yield from database_lines(*_database(arguments), settings, store, clock)
         yield from preflight(settings, store, clock)
         return
-    check_source = partial(_check_source, arguments.source, settings) if arguments.source is not None else None
+    check_source = partial(_check_source, arguments, settings) if arguments.source is not None else None
     yield from preflight(settings, store, clock, check_source)
 
 
@@ -129,10 +131,12 @@ def _database(arguments: argparse.Namespace) -> tuple[Address, str]:
     return address, password_of(address.password, arguments.password_file, os.environ)
 
 
-def _check_source(uri: str, settings: Settings) -> None:
+def _check_source(arguments: argparse.Namespace, settings: Settings) -> None:
     from tidegate.sources import open_source
+    from tidegate.sources.mysql.private import private_source
 
-    open_source(uri, ordering=settings.ordering, wake_mode=settings.wake_mode).check()
+    uri, private = private_source(arguments.source, arguments.password_file, os.environ)
+    open_source(uri, ordering=settings.ordering, wake_mode=settings.wake_mode, private=private).check()
 
 
 def _duration(text: str | None, flag: str = "--duration") -> float | None:

@@ -48,7 +48,7 @@ def resolved(batches: Iterable[pa.RecordBatch]) -> list[int]:
     return [row["commit_ts"] for batch in batches for row in batch.to_pylist() if row["kind"] == RESOLVED]
 
 
-def everything(uri: str, **options: str) -> Rows:
+def everything(uri: str, **options: Any) -> Rows:
     source = open_source(uri, **options)
     return by_table(read(source, source.initial(), source.latest(source.initial(), ENOUGH, NONE), 1))
 

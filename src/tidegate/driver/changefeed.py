@@ -34,11 +34,13 @@ from tidegate.driver.retention import Retention
 from tidegate.driver.room import RoomLeft
 from tidegate.driver.scribe import Scribe
 from tidegate.driver.startup import Probe, floor_of, no_probe, nobody_knows, restored_ledger, take_over
+from tidegate.driver.view import no_state
 from tidegate.executor.directory import SpoolDirectory
 from tidegate.format.layout_texts import LayoutTexts
 from tidegate.format.rules.changes import TableRules
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status, Totals
+from tidegate.sources.source import SourceState
 from tidegate.storage.store import Store
 
 
@@ -53,6 +55,7 @@ class Changefeed:
     probe: Probe = no_probe  # checks whether the sink can be used, before it is taken over
     totals: Totals = field(default_factory=Totals)
     newest_ts: Callable[[], int | None] = nobody_knows  # how far the source goes
+    source_state: Callable[[], SourceState | None] = no_state  # how far behind its upstream it is
 
     def __post_init__(self) -> None:
         o = self.options.spool
@@ -75,7 +78,7 @@ class Changefeed:
         self.ledger = restored_ledger(o.sink, limits, found, self.clock.steady(), target)
         # With routes two tables of other names may have one target.
         self.ledger.queues.unseen.was_empty = started.was_empty and o.rules.routes_nothing
-        self.observer = Observer(self.life, self.clock, self.ledger, self.metrics, self.totals)
+        self.observer = Observer(self.life, self.clock, self.ledger, self.metrics, self.totals, self.source_state)
         layouts = Layouts(str(self.spool.disk), started.journal, limits.state_ttl_s)
         layouts.learn(LayoutTexts.of_dict(found.layouts), self.clock.steady())
         self.book = PlanBook(

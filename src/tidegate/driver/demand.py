@@ -25,7 +25,9 @@ class DemandFile:
         with self._writing:
             with self.life.lock:
                 reading = self.ledger.reading
-                demand = Demand(reading.limit_bytes, reading.room_bytes, frozenset(reading.held_tables))
+                held = frozenset(reading.held_tables)
+                durable = self.ledger.progress.position
+                demand = Demand(reading.limit_bytes, reading.room_bytes, held, durable)
             if demand != self._written:
                 self._replace(demand.to_json())
                 self._written = demand

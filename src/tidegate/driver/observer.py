@@ -25,9 +25,10 @@ from tidegate.control.ledger import Accepted, Durable, Ledger
 from tidegate.control.markers import Block
 from tidegate.control.rounds import Round
 from tidegate.driver.life import Life
-from tidegate.driver.view import View
+from tidegate.driver.view import View, no_state
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import NAMED, Totals
+from tidegate.sources.source import SourceState
 
 log = logging.getLogger("tidegate")
 
@@ -64,9 +65,11 @@ class Observer:
     ledger: Ledger
     metrics: Metrics
     totals: Totals
+    source_state: Callable[[], SourceState | None] = no_state
 
     def __post_init__(self) -> None:
-        self.view = View(self.life, self.clock, self.ledger, self.totals, begun_ts=self.ledger.progress.checkpoint_ts)
+        begun_ts = self.ledger.progress.checkpoint_ts
+        self.view = View(self.life, self.clock, self.ledger, self.totals, self.source_state, begun_ts=begun_ts)
 
     # -- accepted ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tidegate.control.limits import Limits
 from tidegate.driver.retention import Expiry
 from tidegate.driver.startup import Sink
-from tidegate.executor.directory import DEMAND
+from tidegate.executor.directory import DEMAND, PRIVATE, RELAY
 from tidegate.executor.jobs import IngestOptions, LandOptions
 from tidegate.format.rules.rules import Rules
 
@@ -26,6 +26,16 @@ class SpoolOptions:
     def demand_file(self) -> str:
         """The file that tells a source what may come next."""
         return os.path.join(self.directory, self.changefeed_id, DEMAND)
+
+    @property
+    def private_file(self) -> str:
+        """The file with what a source must know and nobody may see."""
+        return os.path.join(self.directory, self.changefeed_id, PRIVATE)
+
+    @property
+    def relay_dir(self) -> str:
+        """Where a source keeps what it has read of a database's log."""
+        return os.path.join(self.directory, self.changefeed_id, RELAY)
 
 
 @dataclass(frozen=True)

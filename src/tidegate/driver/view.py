@@ -7,6 +7,7 @@ are not in the ledger; nobody else writes them.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -22,9 +23,15 @@ from tidegate.events import physical_ms, shown_time
 from tidegate.format.bad_rows import folder_of
 from tidegate.format.ddl.events import ALL
 from tidegate.observe.status import NAMED, USD_PER_REQUEST, BadRowsLine, DdlLine, Rate, Status, Totals
+from tidegate.sources.source import SourceState
 
 _MARKED = 3  # tables that are named
 _STAGES = {DRAINING: "the barrier", WRITING: "its schema files"}  # nothing left to land
+
+
+def no_state() -> SourceState | None:
+    """The source has no upstream of its own, or says nothing about it."""
+    return None
 
 
 @dataclass
@@ -33,6 +40,7 @@ class View:
     clock: Clock
     ledger: Ledger
     totals: Totals
+    source_state: Callable[[], SourceState | None] = no_state
     failures: dict[int, str] = field(default_factory=dict)  # by dispatcher, why its files do not land
     ddl_failures: dict[Key, str] = field(default_factory=dict)
     begun_ts: int = 0  # the checkpoint at the start
@@ -63,6 +71,8 @@ class View:
             gauges[f"{name}_ts"] = physical_ms(ts)
             if ts:
                 gauges[f"{name}_lag_seconds"] = max(0.0, (wall_ms - physical_ms(ts)) / 1000)
+        if (source := self.source_state()) is not None:
+            gauges |= {"source_lag_seconds": source.lag_s, "source_lag_bytes": source.lag_bytes}
         return gauges
 
     def _counts(self) -> dict[str, float]:
@@ -80,6 +90,7 @@ class View:
         }
 
     def status(self) -> Status:
+        source = self.source_state()  # reads a file, so not with the lock
         with self.life.lock:
             ledger, totals, now = self.ledger, self.totals, self.clock.steady()
             spool, progress, blocks = ledger.spool, ledger.progress, ledger.blocking.blocks
@@ -115,6 +126,9 @@ class View:
                 put_budget_late_s=ledger.planner.budget.late_s,
                 ddls={_name(key): self._ddl_line(block, now) for key, block in sorted(blocks.items())},
                 only_repeats=self._only_repeats(),
+                source_lag_s=source.lag_s if source is not None else None,
+                source_lag_bytes=source.lag_bytes if source is not None else None,
+                source_waits=source.waits if source is not None else "",
                 error=str(self.life.error) if self.life.error is not None else None,
             )
 

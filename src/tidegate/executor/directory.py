@@ -24,9 +24,9 @@ MEMORY_TIER_BYTES = 256 << 20
 RESERVE_BYTES = 512 << 20
 LEAST_RAM_BYTES = 4 << 20  # free; with less a spool in memory would have room for some Arrow batches at most
 _RAM_ROOT, _RAM_NAME = Path("/dev/shm"), "tidegate-"
-DEMAND, QUERY = "demand.json", "query"
+DEMAND, QUERY, PRIVATE, RELAY = "demand.json", "query", "source.private", "relay"
 _OR_DISK = "or use spool.type=disk"
-_OWN = ("*.seg", "layouts-*.arrow", f"{DEMAND}*", QUERY)  # what `wipe` deletes
+_OWN = ("*.seg", "layouts-*.arrow", f"{DEMAND}*", QUERY, f"{PRIVATE}*", RELAY)  # what `wipe` deletes
 
 
 @dataclass

@@ -28,6 +28,7 @@ from tidegate.format.layout_columns import distinct_layouts
 from tidegate.format.layout_texts import defined
 from tidegate.format.rules.changes import Splitter, TableRules
 from tidegate.sources import open_source
+from tidegate.sources.mysql.private import read_private
 
 ALWAYS_NEEDED = ("kind", "commit_ts", "seq")
 NEEDED = ("schema_name", "table_name", "table_id", "table_version", "layout")
@@ -86,7 +87,8 @@ def read_splits(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in rows:
         for text in batch.column(0).to_pylist():
             row = json.loads(text)
-            yield from open_source(row["uri"], ordering=row["ordering"]).read(row["split"])
+            private = read_private(row["private"]) if row.get("private") else None
+            yield from open_source(row["uri"], ordering=row["ordering"], private=private).read(row["split"])
 
 
 def _take(task: _Task, events: pa.RecordBatch) -> None:

@@ -86,6 +86,8 @@ GROUPS: dict[str, tuple[Metric, ...]] = {
         Metric("checkpoint_lag_seconds", GAUGE, "Wall clock less the checkpoint"),
         Metric("resolved_ts", GAUGE, "The resolved mark, its physical part in milliseconds"),
         Metric("resolved_lag_seconds", GAUGE, "Wall clock less the resolved mark"),
+        Metric("source_lag_seconds", GAUGE, "How far reading is behind the database that is followed"),
+        Metric("source_lag_bytes", GAUGE, "Bytes of the database's log that are not read yet"),
     ),
     "DDL": (
         Metric("ddl_drain_duration_seconds", HISTOGRAM, "From a DDL to all before it being durable", buckets=_SECONDS),

@@ -81,6 +81,9 @@ class Status:
     put_budget_late_s: float  # how far the oldest change is past flush-interval because the budget is spent
     ddls: dict[str, DdlLine]  # those that are not over, in order, by `<commit-ts>/<seq>`
     only_repeats: str | None  # the sentence, if every change that was read was below the checkpoint of the start
+    source_lag_s: float | None  # how far reading is behind the database; None if the source is no database
+    source_lag_bytes: int | None  # the same in bytes of its log
+    source_waits: str  # what keeps the source from reading, such as a server that is away; "" for nothing
     error: str | None
 
 

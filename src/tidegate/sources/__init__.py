@@ -1,7 +1,8 @@
-"""Where changes come from: `workload://sysbench?...` and `parquet:DIR`, each behind the `Source` protocol."""
+"""Where changes come from: `mysql://...`, `workload://sysbench?...`, `parquet:DIR`, all behind `Source`."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tidegate.errors import BadSetting
@@ -9,16 +10,28 @@ from tidegate.sources.parquet import ParquetSource
 from tidegate.sources.source import ORDERINGS, WAKE_MODES, Offset, Source, Split
 from tidegate.sources.workload.workload import WorkloadSource, parse_workload
 
+if TYPE_CHECKING:
+    from tidegate.sources.mysql.private import Private
+
 __all__ = ["Offset", "Source", "Split", "open_source"]
 
-_EXAMPLES = "workload://sysbench?tables=10, parquet:DIR"
+_EXAMPLES = "mysql://user@host/?tables=shop.*, workload://sysbench?tables=10, parquet:DIR"
 
 
-def open_source(uri: str, *, ordering: str = "per-table", wake_mode: str = "enqueue") -> Source:
-    """Opens `workload://sysbench?tables=10` or `parquet:DIR`. Only checks the text, and that DIR exists."""
+def open_source(
+    uri: str, *, ordering: str = "per-table", wake_mode: str = "enqueue", private: Private | None = None
+) -> Source:
+    """Opens `workload://sysbench?tables=10` or `parquet:DIR`. Only checks the text, and that DIR exists.
+
+    `private` is what a database needs and the URI does not say.
+    """
     _one_of("encoder-ordering", ordering, ORDERINGS)
     _one_of("dml-wake-mode", wake_mode, WAKE_MODES)
     scheme = uri.partition(":")[0] if ":" in uri else ""
+    if scheme == "mysql":
+        from tidegate.sources.mysql.source import MysqlSource  # only who follows a database loads its client
+
+        return MysqlSource(uri, private)
     if scheme == "parquet":
         return ParquetSource(uri)
     if scheme == "workload":

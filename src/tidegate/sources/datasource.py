@@ -2,9 +2,9 @@
 
 `read=rows` returns the events themselves. `read=splits` returns one small row per split; the ingest task opens the
 source and reads the split itself, so that the rows do not pass through the JVM. Such a row contains all a task needs:
-`{"uri": ..., "ordering": ..., "split": ...}`. Spark asks for offsets in a separate process, which reads the `demand`
-file at every request: how much may come, and which tables not. `commit` does nothing: when Spark calls it, the events
-are accepted but not durable.
+`{"uri": ..., "ordering": ..., "private": ..., "split": ...}`. `private` is the path of a file with what nobody may see.
+Spark asks for offsets in a separate process, which reads the `demand` file at every request: how much may come, which
+tables not, and what is durable. When Spark calls `commit`, the events are accepted but not durable.
 
 All tables share a micro-batch and are accepted when it ends. So a micro-batch that took long is followed by a smaller
 one.
@@ -27,7 +27,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 from tidegate.errors import BadSetting
 from tidegate.events import EVENTS, EVENTS_DDL
 from tidegate.sources import Offset, Source, open_source
-from tidegate.sources.source import Demand, fitting
+from tidegate.sources.mysql.private import read_private
+from tidegate.sources.source import Demand, Told, fitting
 
 FORMAT = "tidegate"
 SPLIT_COLUMN = "tidegate_split"
@@ -41,6 +42,7 @@ _DEFAULTS = {
     "wakeMode": "enqueue",
     "parallelism": "2",
     "demand": "",
+    "private": "",
     "read": "rows",
 }
 _WAIT_SECONDS = 0.05
@@ -85,7 +87,7 @@ class Pace:
 
 
 class TidegateSource(DataSource):  # type: ignore[misc]  # pyspark is not followed by mypy
-    """Options: uri, position, limitBytes, ordering, wakeMode, parallelism, demand, read."""
+    """Options: uri, position, limitBytes, ordering, wakeMode, parallelism, demand, private, read."""
 
     @classmethod
     def name(cls) -> str:
@@ -140,6 +142,7 @@ class TidegateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             row = {
                 "uri": self._options["uri"],
                 "ordering": self._options["ordering"],
+                "private": self._options["private"],
                 "split": json.loads(partition.value),
             }
             yield pa.RecordBatch.from_arrays([pa.array([json.dumps(row)])], schema=_SPARK_SPLITS)
@@ -151,11 +154,15 @@ class TidegateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def commit(self, end: Offset) -> None:
-        """Does nothing: Spark calls it when a batch is accepted, which is before it is durable."""
+        """Spark calls it when a batch is accepted, which is before it is durable."""
+        if isinstance(self._source, Told):
+            self._source.committed(end)
 
     def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._limit_bytes
         demand = _demand(self._options["demand"], limit_bytes)
+        if isinstance(self._source, Told) and demand.durable is not None:
+            self._source.durable(json.loads(demand.durable))
         if self._pace is None:
             return fitting(self._source, start, demand)
         self._pace.end(time.monotonic())
@@ -185,7 +192,8 @@ def _checked(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _open(options: Mapping[str, str]) -> Source:
-    return open_source(options["uri"], ordering=options["ordering"], wake_mode=options["wakeMode"])
+    private = read_private(options["private"]) if options["private"] else None
+    return open_source(options["uri"], ordering=options["ordering"], wake_mode=options["wakeMode"], private=private)
 
 
 def _position(options: Mapping[str, str]) -> Offset | None:

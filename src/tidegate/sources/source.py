@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import parse_qsl
 
 import pyarrow as pa
@@ -33,21 +33,25 @@ class Demand:
     """What the driver wants next, for the process that asks a source for offsets: a small JSON file between the two.
 
     `limit_bytes` is how much a micro-batch should have. One unit may be larger, but not larger than `room_bytes`: then
-    it waits until the spool has room for it. None: it does not wait, because there will not be more room.
+    it waits until the spool has room for it. None: it does not wait, because there will not be more room. `durable` is
+    the offset, as text, up to which everything is durable: nobody will ask for anything before it.
     """
 
     limit_bytes: int
     room_bytes: int | None = None
     held: frozenset[int] = frozenset()
+    durable: str | None = None
 
     def to_json(self) -> str:
-        return json.dumps({"limit_bytes": self.limit_bytes, "room_bytes": self.room_bytes, "held": sorted(self.held)})
+        shown = {"limit_bytes": self.limit_bytes, "room_bytes": self.room_bytes, "held": sorted(self.held)}
+        return json.dumps(shown | {"durable": self.durable})
 
     @staticmethod
     def from_json(text: str) -> Demand:
         try:
             found = json.loads(text)
-            return Demand(int(found["limit_bytes"]), found["room_bytes"], frozenset(map(int, found["held"])))
+            held = frozenset(map(int, found["held"]))
+            return Demand(int(found["limit_bytes"]), found["room_bytes"], held, found.get("durable"))
         except (ValueError, TypeError, KeyError) as exc:
             raise BadSetting(f"{text!r} is not what a source can be asked for: {exc!r}") from exc
 
@@ -92,6 +96,37 @@ class Source(Protocol):
 
     def newest_ts(self) -> int | None:
         """No change or resolved mark has a greater commit-ts than this; None if the source cannot say."""
+        ...
+
+
+@runtime_checkable
+class Told(Protocol):
+    """A source that must know what became of what it handed out: it keeps something until then."""
+
+    def committed(self, end: Offset) -> None:
+        """Everything up to here is accepted."""
+        ...
+
+    def durable(self, end: Offset) -> None:
+        """Everything up to here is durable."""
+        ...
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """How far behind its upstream a source is, and what keeps it there: `waits` is a sentence, or empty."""
+
+    lag_s: float
+    lag_bytes: int
+    waits: str = ""
+
+
+@runtime_checkable
+class Observed(Protocol):
+    """A source with an upstream of its own."""
+
+    def state(self) -> SourceState | None:
+        """None if nobody knows it yet. Called by the driver, which is another process than the one that reads."""
         ...
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -28,12 +29,15 @@ from tidegate.driver.causes import cause_of, sentence_of
 from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.startup import Probe, no_probe, nobody_knows, probe
+from tidegate.driver.view import no_state
 from tidegate.errors import OnlyRepeats, TidegateError
 from tidegate.executor.land import land_files, land_schemas
 from tidegate.executor.spool import gather
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status
 from tidegate.sources.datasource import load_stream
+from tidegate.sources.mysql.private import private_source
+from tidegate.sources.source import Observed, SourceState
 from tidegate.spark.jobs import on_executor
 from tidegate.spark.query import OpenSource, Position, Query
 from tidegate.spark.session import check_session
@@ -70,20 +74,32 @@ def start_source(
     *,
     metrics_addr: str | None = None,
     store_opener: StoreOpener = open_store,
+    password_file: str | None = None,
 ) -> Handle:
-    """Land a source of ours (`workload://...`, `parquet:...`), which executors read in place."""
+    """Land a source of ours (`mysql://...`, `workload://...`, `parquet:...`), which executors read in place.
+
+    The password of a database is in `password_file`, in the URI or in MYSQL_PWD, and goes no further than the spool.
+    """
     spark = _active_session()
-    source = sources.open_source(source_uri, ordering=settings.ordering, wake_mode=settings.wake_mode)
+    uri, private = private_source(source_uri, password_file, os.environ)
+    spool = spool_options(settings)
+    if private is not None:
+        private = replace(private, sink_uri=settings.sink_uri, access=settings.access)
+        private = replace(private, relay_dir=spool.relay_dir, path=spool.private_file)
+    source = sources.open_source(uri, ordering=settings.ordering, wake_mode=settings.wake_mode, private=private)
 
     def events(position: Position | None) -> DataFrame:
+        if private is not None:
+            private.write()  # now the directory is ours
         return load_stream(
             spark,
-            source_uri,
+            uri,
             position.offset if position is not None else None,
             read="splits",
             ordering=settings.ordering,
             wakeMode=settings.wake_mode,
-            demand=spool_options(settings).demand_file,
+            demand=spool.demand_file,
+            private=spool.private_file if private is not None else "",
             **({"parallelism": settings.encoder_shards} if settings.encoder_shards else {}),
         )
 
@@ -102,6 +118,7 @@ def start_source(
         backlog=backlog,
         size=size,
         newest_ts=source.newest_ts,
+        source_state=source.state if isinstance(source, Observed) else no_state,
     )
 
 
@@ -122,13 +139,14 @@ def start(
     backlog: Callable[[str], int | None] | None = None,
     size: Callable[[str | None, str], int] | None = None,
     newest_ts: Callable[[], int | None] = nobody_knows,
+    source_state: Callable[[], SourceState | None] = no_state,
 ) -> Handle:
     """Like `write_stream`, from settings that were read already; fails at once if the session or sink does not suit."""
     spark = _active_session()
     slots, warnings = check_session(spark)
     for warning in warnings:
         log.warning("%s", warning)
-    handle = Handle(spark, events, settings, slots, finite, store_opener, backlog, size, newest_ts)
+    handle = Handle(spark, events, settings, slots, finite, store_opener, backlog, size, newest_ts, source_state)
     handle.begin(metrics_addr)
     return handle
 
@@ -146,6 +164,7 @@ class Handle:
     backlog: Callable[[str], int | None] | None = None
     size: Callable[[str | None, str], int] | None = None
     newest_ts: Callable[[], int | None] = nobody_knows  # how far the source goes
+    source_state: Callable[[], SourceState | None] = no_state  # how far behind its upstream it is
     metrics: Metrics = field(init=False)
     restarts: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -224,7 +243,15 @@ class Handle:
         jobs = Jobs(*(on_executor(self.spark, act) for act in (land_files, land_schemas, gather)))
         options = changefeed_options(self.settings, self.store_opener)
         changefeed = Changefeed(
-            options, store, SystemClock(), self.metrics, jobs, self.slots, probe, newest_ts=self.newest_ts
+            options,
+            store,
+            SystemClock(),
+            self.metrics,
+            jobs,
+            self.slots,
+            probe,
+            newest_ts=self.newest_ts,
+            source_state=self.source_state,
         )
         try:
             shards = self.settings.encoder_shards or self.slots

@@ -86,6 +86,12 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
         lines.append(
             f"  put-budget is spent: the oldest change is {status.put_budget_late_s:.0f} s past flush-interval"
         )
+    if status.source_lag_s is not None:
+        lines.append(
+            f"  source    {status.source_lag_s:8.1f} s behind, {show_size(status.source_lag_bytes or 0)} of the log"
+        )
+    if status.source_waits:
+        lines.append(f"  source waits: {status.source_waits}")
     if status.waiting:
         lines.append(f"  waits for {status.waiting}")
     if status.shortage:
@@ -116,6 +122,8 @@ def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
     failing = f" retrying={min(status.retrying)} ({status.retrying_tables} in all)" if status.retrying else ""
     failing += f" set-aside={status.set_aside_rows} rows" if status.set_aside_rows else ""
     failing += f" waits for {status.waiting}" if status.waiting else ""
+    failing += f" source-lag={status.source_lag_s:.1f}s" if status.source_lag_s is not None else ""
+    failing += f" source waits: {status.source_waits}" if status.source_waits else ""
     failing += f" {status.shortage}" if status.shortage else ""
     failing += f" {status.only_repeats}" if status.only_repeats else ""
     if status.ddls:

@@ -150,6 +150,9 @@ def _ended(event: DdlEvent, tables: TableFilter) -> DdlEvent:
 def _one_side(event: DdlEvent, tables: TableFilter) -> DdlEvent:
     """An exchange of which the filter keeps one table: the id that this one had ends, the id that it got begins."""
     sides = [_matches(tables, table.schema, table.table) for table in event.tables]
+    if event.tables and not event.tables[0].partitions:  # its source has no ids of partitions, so no id moves
+        left_out = {table.table_id for table, kept in zip(event.tables, sides, strict=True) if not kept}
+        return _without(event, left_out)
     ids = event.blocked.table_ids if event.blocked is not None else ()
     partition_id = event.tables[-1].table_id if event.tables else 0  # the exchanged table has it now
     others = [i for i in ids if i not in (ddl.TRIGGER, partition_id)]

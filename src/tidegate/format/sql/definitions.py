@@ -26,6 +26,7 @@ _PHRASES = {
     "long varchar": "mediumtext", "long varcharacter": "mediumtext", "long varbinary": "mediumblob",
     "long": "mediumtext",
 }  # fmt: skip
+_PHRASE_STARTS = frozenset(phrase.split()[0] for phrase in _PHRASES)
 _ALIASES = {
     "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint", "middleint": "mediumint",
     "int4": "int", "int8": "bigint", "numeric": "decimal", "dec": "decimal", "fixed": "decimal", "real": "double",
@@ -99,7 +100,9 @@ def read_column(words: Words, rules: Rules | None = None) -> Draft:
 
 
 def _typed(name: str, words: Words, rules: Rules) -> Draft:
-    declared = next((kind for phrase, kind in _PHRASES.items() if words.skip(*phrase.split())), None)
+    declared = ""
+    if words.ahead().lower in _PHRASE_STARTS:
+        declared = next((kind for phrase, kind in _PHRASES.items() if words.skip(*phrase.split())), "")
     declared = declared or words.take().lower
     declared = rules.names.get(declared, declared)
     if declared in rules.unread:

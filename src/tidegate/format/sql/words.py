@@ -103,7 +103,13 @@ class Words:
 
     def peek(self, *words: str) -> bool:
         """Whether the next tokens are these words or marks."""
-        return all(self.ahead(at).lower == word for at, word in enumerate(words))
+        tokens, at = self._tokens, self._at
+        if at + len(words) > len(tokens):
+            return False
+        for token, word in zip(tokens[at : at + len(words)], words, strict=True):
+            if token.lower != word:
+                return False
+        return True
 
     def skip(self, *words: str) -> bool:
         found = self.peek(*words)

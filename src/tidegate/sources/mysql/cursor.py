@@ -2,11 +2,11 @@
 
     {"file": "bin.000007", "pos": 1204, "gtid": "0-1-42", "ts": 463..., "bytes": 88120, "record": 12}
 
-Everything up to `pos` was handed out, and `ts` is the last commit-ts there; ticks and chunks at one position differ in it.
-`event` is there if the next transaction was cut: so many of its events are over. `bytes` counts what was handed out, so
-that the difference of two offsets is their size. `behind` has the tables that are held back, with a place of their own
-(number of the file, position, last commit-ts before, event): `{"103": [7, 900, 463..., 2]}`. `record` is the number of
-the window (`windows`) in which the offset lies, `snap` says how far the snapshot is.
+Everything up to `pos` was handed out, and `ts` is the last commit-ts there; ticks and chunks at one position differ in
+it. `event` is there if the next transaction was cut: so many of its events are over. `bytes` counts what was handed
+out, so that the difference of two offsets is their size. `behind` has the tables that are held back, with a place of
+their own (number of the file, position, last commit-ts before, event): `{"103": [7, 900, 463..., 2]}`. `record` is the
+number of the window (`windows`) in which the offset lies, `snap` says how far the snapshot is.
 
 Transactions stay whole. One that is larger than the limit is cut at events, unless it has updates: an update of a key
 must come with all of its transaction (decision 0023).

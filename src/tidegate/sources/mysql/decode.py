@@ -107,9 +107,9 @@ def _mapped(path: str, least: int) -> mmap.mmap:
 
 def _batch(rows: Rows, part: Part, first: int, by_id: dict[int, Followed]) -> pa.RecordBatch:
     event = first + rows.event
-    tables = [by_id[table.table_id] if table.table_id in by_id else None for table in rows.tables]
+    tables = [by_id.get(table.table_id) for table in rows.tables]  # rows has also those of other shapes
     of = pa.array(rows.table)
-    ts = pa.array(part.ts[event])
+    ts, ts_before = pa.array(part.ts[event]), pa.array(part.ts[event] - 1)
     seq = part.ordinal[event] << 32 | _within(rows.event)
 
     def each(name: str, kind: pa.DataType) -> pa.Array:
@@ -118,7 +118,7 @@ def _batch(rows: Rows, part: Part, first: int, by_id: dict[int, Followed]) -> pa
     table_id = each("table_id", pa.int64())
     columns = [
         _KINDS.take(pa.array(rows.kind)), each("schema", pa.string()), each("table", pa.string()), table_id, table_id,
-        each("schema_id", pa.int64()), each("version", pa.int64()), ts, ts, pa.array(seq),
+        each("schema_id", pa.int64()), each("version", pa.int64()), ts_before, ts, pa.array(seq),
         each("fingerprint", pa.int64()), rows.after, rows.before, pa.nulls(len(event), pa.string()),
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=EVENTS)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +45,7 @@ from tidegate.sources.mysql.pump import Pump
 from tidegate.sources.mysql.records import Records
 from tidegate.sources.mysql.relay import Relay
 from tidegate.sources.mysql.tables import Tables
+from tidegate.sources.mysql.watch import Watch
 from tidegate.sources.mysql.windows import Place, Settler, Window
 from tidegate.sources.source import Split
 
@@ -61,6 +63,8 @@ class Follower:
     first: Cursor  # where this process began
     steady: Callable[[], float] = time.monotonic
     quiet_s: float = QUIET_S
+    watch: Watch | None = None
+    _handed: Place | None = None
     _handed_at: float = field(default_factory=time.monotonic)
     _part: int = 0
     _parts: list[tuple[int, str]] = field(default_factory=list)  # the commit-ts up to which a file is needed
@@ -69,7 +73,7 @@ class Follower:
     def chain(self) -> Chain:
         return self.pump.indexer.chain
 
-    # -- how far ---------------------------------------------------------------------------------------------------------
+    # -- how far -------------------------------------------------------------------------------------------------------
 
     def latest(self, start: Cursor, limit_bytes: int, held: frozenset[int]) -> Cursor:
         with self.pump.lock:
@@ -84,7 +88,7 @@ class Follower:
             self.records.add(window)
         with self.pump.lock:
             self._handed_at = self.steady()
-            place = Place(*self._place(stand))
+            place = self._handed = Place(*self._place(stand))
             return cursor_of(self.chain, stand, start, self._names, size, self.records.number_of(place))
 
     def _await(self, start: Cursor, limit_bytes: int, held: frozenset[int]) -> tuple[Stand, int] | None:
@@ -136,12 +140,29 @@ class Follower:
         assembler = self.pump.indexer.assembler
         return Names(assembler.file.rpartition(".")[0] + ".", tuple(assembler.origins.texts))
 
+    def reached(self) -> Place:
+        """Up to where changes were handed out: what nobody follows, behind them, does not count."""
+        with self.pump.lock:
+            handed = self._handed or Place(self.chain.begin_file, self.chain.begin_at, self.chain.begin_ts)
+            item = self.chain.item_after(handed.ts)
+            if self.chain.of(item - 1, "rows_end") < self.chain.rows.end or any(i >= item for i in self.chain.extras):
+                return handed
+            return Place(*self.pump.indexer.assembler.position, max(handed.ts, self.chain.last("ts")))
+
+    def state(self) -> dict[str, Any]:
+        """What the status shows besides the lag."""
+        with self.pump.lock:
+            assembler, relay = self.pump.indexer.assembler, self.pump.indexer.relay
+            return {"position": f"{assembler.file}:{assembler.at}", "relay_bytes": relay.held_bytes}
+
     def close(self) -> None:
+        if self.watch is not None:
+            self.watch.stop()
         self.pump.stop()
         with self.pump.lock:
             self.pump.indexer.relay.close()
 
-    # -- accepted --------------------------------------------------------------------------------------------------------
+    # -- accepted ------------------------------------------------------------------------------------------------------
 
     def committed(self, end: Cursor) -> None:
         with self.pump.lock:
@@ -168,7 +189,7 @@ class Follower:
         if len(tables.by_number) > 2 * len(tables) + 1000:
             tables.keep(np.unique(self.chain.rows["table"]).tolist())
 
-    # -- parts for tasks -------------------------------------------------------------------------------------------------
+    # -- parts for tasks -----------------------------------------------------------------------------------------------
 
     def splits(self, start: Cursor, end: Cursor, parallelism: int) -> list[Split]:
         with self.pump.lock:
@@ -262,4 +283,7 @@ def follow(
     )
     pump = Pump(address, password, server, indexer, threading.Condition())
     pump.start()
-    return Follower(address, records, schema, pump, start)
+    follower = Follower(address, records, schema, pump, start)
+    follower.watch = Watch(address, password, pump, folder, follower.reached, follower.state)
+    follower.watch.start()
+    return follower

@@ -1,8 +1,8 @@
 """What a task must know to decode its part of the relay: a small file that the planner writes beside the segments.
 
-Three tables of Arrow follow each other in it: the row events (where each is, whose it is, its commit-ts and its place in
-the transaction), the tables of these events and of no others, and rows of EVENTS that come as they are: DDLs and their
-layouts. So a task never loads the catalogue, and a split is only the path of this file.
+Three tables of Arrow follow each other in it: the row events (where each is, whose it is, its commit-ts and its place
+in the transaction), the tables of these events and of no others, and rows of EVENTS that come as they are: DDLs and
+their layouts. So a task never loads the catalogue, and a split is only the path of this file.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tidegate.errors import BadSetting, SourceUnavailable
+from tidegate.sources.mysql.address import SCHEME, parse_address
 from tidegate.storage.access import NO_ACCESS, Access
 from tidegate.storage.store import Store, open_store
 
-FILE_NAME = "source.private"
 VARIABLE = "MYSQL_PWD"
 
 
@@ -58,6 +58,19 @@ def read_private(path: str) -> Private:
     keys = tuple((name, value) for name, value in access["keys"])
     known = Access(keys, access["parts_at_once"], access["one_put_bytes"], frozenset(access["shown"]))
     return Private(found["password"], found["sink_uri"], known, found["relay_dir"], path)
+
+
+def private_source(uri: str, file: str | None, environment: Mapping[str, str]) -> tuple[str, Private | None]:
+    """The URI that may travel, and what must not travel with it: `mysql://repl@db/...` and the password.
+
+    Sources that are no databases have nothing private.
+    """
+    if uri.partition(":")[0] != SCHEME:
+        if file is not None:
+            raise BadSetting(f"--password-file {file} is for databases; the source {uri!r} has no password")
+        return uri, None
+    address = parse_address(uri)
+    return address.uri, Private(password_of(address.password, file, environment))
 
 
 def password_of(in_uri: str | None, file: str | None, environment: Mapping[str, str]) -> str:

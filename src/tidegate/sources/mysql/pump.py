@@ -233,9 +233,9 @@ class Pump:
         if error.code != _POSITION_GONE or _SAME_ID in str(error):
             return SourceUnavailable(f"{self.address.endpoint}: {error}")
         return BadLog(
-            f"{self.address.endpoint} has no log any more from {file}:{at} on, where this changefeed is: {error}; start "
-            "anew on an empty prefix, which takes a new snapshot, and raise binlog_expire_logs_seconds there so that "
-            "the log outlives the longest stop"
+            f"{self.address.endpoint} has no log any more from {file}:{at} on, where this changefeed is: {error}; "
+            "start anew on an empty prefix, which takes a new snapshot, and raise binlog_expire_logs_seconds there so "
+            "that the log outlives the longest stop"
         )
 
 
@@ -245,8 +245,8 @@ class _Ended(Exception):
 
 def another_server(address: Address, wanted: str, found: str) -> BadLog:
     return BadLog(
-        f"{address.endpoint} is another server than the one that was followed ({found}, not {wanted}): its log has other "
-        "positions; go back to that server, or start anew on an empty prefix, which takes a new snapshot"
+        f"{address.endpoint} is another server than the one that was followed ({found}, not {wanted}): its log has "
+        "other positions; go back to that server, or start anew on an empty prefix, which takes a new snapshot"
     )
 
 

@@ -98,5 +98,5 @@ class Relay:
 
 def _lost(folder: Path, error: OSError) -> SourceUnavailable:
     return SourceUnavailable(
-        f"cannot write the log of the database to {folder}: {error.strerror}; free some space, or give another spool.dir"
+        f"cannot write the log of the database to {folder}: {error.strerror}; free some space, or change spool.dir"
     )

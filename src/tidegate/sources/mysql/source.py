@@ -26,7 +26,8 @@ from tidegate.sources.mysql.private import Private, password_of, read_private
 from tidegate.sources.mysql.pump import another_server, check_continuity
 from tidegate.sources.mysql.records import Records, Start
 from tidegate.sources.mysql.schema import LogSchema
-from tidegate.sources.source import Offset, Split, resolved_row
+from tidegate.sources.mysql.state import read_state
+from tidegate.sources.source import Offset, SourceState, Split, resolved_row
 
 
 class MysqlSource:
@@ -81,6 +82,15 @@ class MysqlSource:
         """Everything up to here is accepted."""
         if self._follower is not None:
             self._follower.committed(self._placed(Cursor.of(end)))
+
+    def durable(self, end: Offset) -> None:
+        """Everything up to here is durable, so records below are not needed any more."""
+        if self._follower is not None:
+            self._follower.records.forget(Cursor.of(end).record)
+
+    def state(self) -> SourceState | None:
+        """What the process that follows the log wrote last."""
+        return read_state(self._private.relay_dir) if self._private.relay_dir else None
 
     def backlog_bytes(self, offset: Offset) -> int | None:
         return None

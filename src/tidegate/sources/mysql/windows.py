@@ -1,9 +1,9 @@
 """The commit-ts of every transaction, settled once and for ever. Pure: values in, values out.
 
 A transaction gets the time of its commit, or one more than the last commit-ts if that is greater:
-`c = max(f, last + 1)`. That is a function of the log alone, except for three things. A commit time that is ahead of the
-server's clock counts as `last + 1`, and the clock is another one at the next look. A *tick* moves `last` to the server's
-clock while nothing happens. A *chunk* of a snapshot takes a commit-ts between two transactions.
+`c = max(f, last + 1)`. That is a function of the log alone, except for three things. A commit time that is ahead of
+the server's clock counts as `last + 1`, and the clock is another one at the next look. A *tick* moves `last` to the
+server's clock while nothing happens. A *chunk* of a snapshot takes a commit-ts between two transactions.
 
 So all of that is put on record before anything that depends on it is handed out: a *window* is a part of the log, with
 what is not plain in it. Windows follow each other without gaps:

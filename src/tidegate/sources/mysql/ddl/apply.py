@@ -101,7 +101,7 @@ def apply(catalogue: Catalogue, query: Query, commit_ts: int, refuse: Refuse = n
     """
     found = _FIRST_WORD.match(query.text)
     word = found[1].lower() if found else ""
-    if word in _IGNORED:
+    if word in _IGNORED or not query.text.strip():
         return Applied(catalogue)
     try:
         if word in _ROW_CHANGES:

@@ -1,8 +1,8 @@
 """The events of a log as they arrive from a connection: whole events by columns, in the buffer they arrived in.
 
 `Arrived` keeps one buffer. Bytes are received into it, and what is whole in it is found by one short loop over the
-packets; nothing is copied. Only an event of 16 MiB or more, which comes in several packets, is moved together. `unpacked`
-replaces transactions that MySQL compressed by their events, some MiB at a time.
+packets; nothing is copied. Only an event of 16 MiB or more, which comes in several packets, is moved together.
+`unpacked` replaces transactions that MySQL compressed by their events, some MiB at a time.
 """
 
 from __future__ import annotations
