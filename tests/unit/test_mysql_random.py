@@ -1,4 +1,4 @@
-"""Random tables and rows, written by a client into both servers: the log tells what was written.
+"""Random tables and rows, written by a client into both servers: log and snapshot tell what was written.
 
 Each example is a table of some random types with many rows, so few examples look at many values.
 """
@@ -16,7 +16,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidegate.bench.harness.database_log import Change, Values, changes_in
+from tidegate.bench.harness.database_log import Change, Values, changes_in, layouts_in, rows_of
 from tidegate.bench.harness.databases import Database, asked
 from tidegate.format.sql.json_values import json_text
 
@@ -186,7 +186,20 @@ def check(database: Database, declared: list[str], rows: list[list[Pair]]) -> No
             asked(client, f"INSERT INTO t VALUES {','.join(part)}")
         asked(client, "UPDATE t SET n = 1 WHERE id % 2 ORDER BY id", "DELETE FROM t WHERE id % 3 = 0 ORDER BY id")
         client.commit()
-    assert [change for _, change in changes_in(database.read_log(file))] == changes_of(rows)
+    log = database.read_log(file)
+    assert [change for _, change in changes_in(log)] == changes_of(rows)
+    assert rows_of(database, "random", "t", layouts_in(log)["t"], "id") == rows_left(rows)
+
+
+def rows_left(rows: list[list[Pair]]) -> list[Values]:
+    """What the table holds in the end."""
+    kinds: dict[bytes, Values] = {}
+    for kind, before, after in changes_of(rows):
+        shown = before if after is None else after
+        assert shown is not None
+        assert shown[0] is not None
+        kinds[shown[0]] = shown if kind != "delete" else []
+    return [row for row in kinds.values() if row]
 
 
 def changes_of(rows: list[list[Pair]]) -> list[Change]:

@@ -1,4 +1,7 @@
-"""Every column type of MySQL and MariaDB: the text from the log says what SQL itself says of the value."""
+"""Every column type of MySQL and MariaDB: the text from the log says what SQL itself says of the value.
+
+A snapshot of the table gives the same bytes as the log.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pymysql.connections import Connection
 
-from tidegate.bench.harness.database_log import Change, Values, changes_in
+from tidegate.bench.harness.database_log import Change, Values, changes_in, layouts_in, rows_of
 from tidegate.bench.harness.databases import Database, asked
 from tidegate.events import DELETE, INSERT, UPDATE
 from tidegate.format.sql.json_values import json_text, read_json
@@ -144,16 +147,18 @@ def session(database: Database) -> Connection:
 def written(connection: Connection, table: str, kinds: Sequence[Type]) -> list[Values]:
     """A table with a column of each type: insert the values of each and NULLs, change every row, delete every row.
 
-    Returns the texts of the rows according to SQL.
+    Then the same rows are inserted again, so that the table can be read. Returns their texts according to SQL.
     """
     columns = ",".join(f"v{i} {kind.declared} NULL" for i, kind in enumerate(kinds))
     asked(connection, f"CREATE TABLE {table} (id int PRIMARY KEY, {columns}, n int)")
+    inserts = []
     for row in range(1 + max(len(kind.values) for kind in kinds)):
         given = [kind.values[row] if row < len(kind.values) else "NULL" for kind in kinds]
-        asked(connection, f"INSERT INTO {table} VALUES ({row},{','.join(given)},0)")
+        inserts.append(f"INSERT INTO {table} VALUES ({row},{','.join(given)},0)")
+    asked(connection, *inserts)
     questions = ",".join(kind.shown.replace("(v", f"(v{i}").replace("@", f"v{i}") for i, kind in enumerate(kinds))
     shown = asked(connection, f"SELECT {questions} FROM {table} ORDER BY id")
-    asked(connection, f"UPDATE {table} SET n = 1 ORDER BY id", f"DELETE FROM {table} ORDER BY id")
+    asked(connection, f"UPDATE {table} SET n = 1 ORDER BY id", f"DELETE FROM {table} ORDER BY id", *inserts)
     return [[expected(kind, value) for kind, value in zip(kinds, row, strict=True)] for row in shown]
 
 
@@ -162,11 +167,12 @@ def expected_changes(shown: list[Values]) -> list[Change]:
     second: list[Values] = [[b"%d" % i, *row, b"1"] for i, row in enumerate(shown)]
     changes: list[Change] = [(INSERT, None, row) for row in first]
     changes += [(UPDATE, old, new) for old, new in zip(first, second, strict=True)]
-    return changes + [(DELETE, row, None) for row in second]
+    changes += [(DELETE, row, None) for row in second]
+    return changes + [(INSERT, None, row) for row in first]
 
 
 def check_types(database: Database, kinds: Sequence[Type], together: int = 30) -> None:
-    """Write tables of `together` types each, and compare all changes in the log with what SQL shows."""
+    """Write tables of `together` types each, and compare all changes in the log, and the rows, with what SQL shows."""
     file = database.begin_log()
     tables = {f"t{i}": kinds[i : i + together] for i in range(0, len(kinds), together)}
     with session(database) as connection:
@@ -174,10 +180,14 @@ def check_types(database: Database, kinds: Sequence[Type], together: int = 30) -
         connection.begin()
         shown = {name: written(connection, name, members) for name, members in tables.items()}
         connection.commit()
-    changes = changes_in(database.read_log(file))
+    log = database.read_log(file)
+    changes, layouts = changes_in(log), layouts_in(log)
     for name, members in tables.items():
+        wanted, columns = expected_changes(shown[name]), ["id", *(kind.declared for kind in members), "n"]
         found = [change for table, change in changes if table == name]
-        check_changes(found, expected_changes(shown[name]), ["id", *(kind.declared for kind in members), "n"])
+        check_changes(found, wanted, columns)
+        rows = rows_of(database, "shop", name, layouts[name], "id")
+        check_changes([(INSERT, None, row) for row in rows], wanted[-len(rows) :], columns)
 
 
 def check_changes(found: list[Change], wanted: list[Change], columns: list[str]) -> None:

@@ -89,10 +89,11 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True)
 class Extra:
-    """What an item has besides row events: rows of kind `ddl` with their layouts, or the name of a chunk."""
+    """What an item has besides row events: rows of kind `ddl` with their layouts, or a part of a chunk of a table."""
 
     ddl: tuple[Any, ...] = ()
     chunk: str = ""
+    table_id: int = -1
     size_bytes: int = 0
 
 
@@ -141,10 +142,10 @@ class Chain:
     def add_extra(self, item: int, extra: Extra) -> None:
         self.extras[item] = extra
 
-    def add_virtual(self, place: Place, chunk: str = "") -> None:
+    def add_virtual(self, place: Place, chunk: Extra | None = None) -> None:
         """A tick or a chunk at the end."""
-        if chunk:
-            self.extras[self.items.end] = Extra(chunk=chunk)
+        if chunk is not None:
+            self.extras[self.items.end] = chunk
         origin, number, rows_end = (np.array([self.last(name)]) for name in ("origin", "number", "rows_end"))
         where = (np.array([place.ts]), place.file, place.at)
         self.items.append(*where, origin, number, rows_end, self._bytes_at(rows_end), 0)
@@ -177,6 +178,11 @@ class Chain:
     def item_after(self, ts: int) -> int:
         """The number of the first item with a greater commit-ts."""
         return self.items.first + int(np.searchsorted(self.items["ts"], ts, side="right"))
+
+    def item_behind(self, file: int, at: int) -> int:
+        """The number of the first item that ends behind this place of the log."""
+        behind = (self.items["file"] > file) | (self.items["file"] == file) & (self.items["at"] > at)
+        return self.items.first + (int(np.argmax(behind)) if behind.any() else len(self.items))
 
     def rows_of(self, item: int) -> tuple[int, int]:
         return self.of(item - 1, "rows_end"), self.of(item, "rows_end")

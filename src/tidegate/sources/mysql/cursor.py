@@ -195,10 +195,10 @@ def _whole(chain: Chain, first: int, wanted: int) -> int:
 def _go_on(chain: Chain, start: Stand, budget: int, held: frozenset[int], must: bool) -> Stand:
     """Moves the spot of all other tables on. With `must` by one unit at least."""
     item, row = start.spot
-    end = chain.items.end
+    end = _first_barred(chain, item, {*held, *start.behind})
     if item >= end:
         return start
-    last = chain.last("rows_end")
+    last = chain.of(end - 1, "rows_end")
     ids = chain.rows.part("table_id", row, last)
     outside = np.isin(ids, [*held, *start.behind])
     used = np.concatenate([[0], np.cumsum(np.where(outside, 0, chain.rows.part("size", row, last)))])
@@ -210,6 +210,12 @@ def _go_on(chain: Chain, start: Stand, budget: int, held: frozenset[int], must: 
             return start
         spot = _first_unit(chain, start.spot, used, budget)
     return _leave_behind(chain, start, spot, ids, held)
+
+
+def _first_barred(chain: Chain, item: int, absent: set[int]) -> int:
+    """The next chunk of a table that is not handed out now: its changes come before it, so all wait there."""
+    barred = [number for number, extra in chain.extras.items() if number >= item and extra.table_id in absent]
+    return min([chain.items.end, *barred])
 
 
 def _extra_bytes(chain: Chain, first: int, last: int) -> Numbers:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -73,14 +73,33 @@ def _without_change(part: Part, first: int, last: int) -> int:
 def _decoded(
     part: Part, first: int, last: int, maps: TableMaps, by_id: dict[int, Followed]
 ) -> Iterator[pa.RecordBatch]:
+    for rows in _rows(part, first, last, maps, _columns(by_id)):
+        if len(rows.event):
+            yield _batch(rows, part, first, by_id)
+
+
+def _rows(
+    part: Part, first: int, last: int, maps: TableMaps, columns: Callable[[TableMap], tuple[int, ...]]
+) -> Iterator[Rows]:
     start = part.start[first:last]
     end = start + part.size[first:last]
     kind = part.kind[first:last].astype(np.uint8)
     low = max(0, int(start[0]) - _BEFORE)
     log = memoryview(_mapped(part.segments[int(part.segment[first])], int(end[-1])))[low : int(end[-1])]
-    for rows in decode_rows(log, Events(start - low, end - low, kind), maps, _columns(by_id)):
-        if len(rows.event):
-            yield _batch(rows, part, first, by_id)
+    return decode_rows(log, Events(start - low, end - low, kind), maps, columns)
+
+
+def key_rows(part: Part, key: Sequence[str]) -> Iterator[Rows]:
+    """The values of these columns alone, in rows of one table."""
+
+    def columns(table: TableMap) -> tuple[int, ...]:
+        names = [column.name for column in table.columns]
+        return tuple(names.index(name) for name in key)
+
+    maps = TableMaps()
+    for first, last in _pieces(part):
+        learn(maps, (part.tables[number] for number in np.unique(part.table[first:last]).tolist()))
+        yield from _rows(part, first, last, maps, columns)
 
 
 def _columns(by_id: dict[int, Followed]) -> Callable[[TableMap], tuple[int, ...]]:

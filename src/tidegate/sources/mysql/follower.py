@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tidegate.errors import SourceUnavailable
 from tidegate.events import EVENTS, LAYOUT
-from tidegate.sources.mysql.address import Address
+from tidegate.sources.mysql.address import NEVER, Address
 from tidegate.sources.mysql.chain import Chain
 from tidegate.sources.mysql.connect import ServerFacts
 from tidegate.sources.mysql.cursor import (
@@ -44,6 +44,8 @@ from tidegate.sources.mysql.parts import Part, write_part
 from tidegate.sources.mysql.pump import Pump
 from tidegate.sources.mysql.records import Records
 from tidegate.sources.mysql.relay import Relay
+from tidegate.sources.mysql.snapshot.keeper import Keeper
+from tidegate.sources.mysql.snapshot.notes import Notes
 from tidegate.sources.mysql.tables import Tables
 from tidegate.sources.mysql.watch import Watch
 from tidegate.sources.mysql.windows import Place, Settler, Window
@@ -61,6 +63,7 @@ class Follower:
     schema: Schema
     pump: Pump
     first: Cursor  # where this process began
+    snapshot: Keeper | None = None
     steady: Callable[[], float] = time.monotonic
     quiet_s: float = QUIET_S
     watch: Watch | None = None
@@ -76,12 +79,16 @@ class Follower:
     # -- how far -------------------------------------------------------------------------------------------------------
 
     def latest(self, start: Cursor, limit_bytes: int, held: frozenset[int]) -> Cursor:
+        if self.snapshot is not None:
+            self.snapshot.look(start.snap)
         with self.pump.lock:
             self._accepted(start)
             found = self._await(start, limit_bytes, held)
-            if found is None:
+            reads = self.snapshot.hand_out(start.snap) if self.snapshot is not None else 0
+            if found is None and reads == start.snap.get("reads", 0):
                 return start
-            stand, size = found
+            before = stand_of(self.chain, start)
+            stand, size = found or (before, 0)
             window = self._window()
         if window is not None:
             self.schema.put_on_record()
@@ -89,7 +96,11 @@ class Follower:
         with self.pump.lock:
             self._handed_at = self.steady()
             place = self._handed = Place(*self._place(stand))
-            return cursor_of(self.chain, stand, start, self._names, size, self.records.number_of(place))
+            end = cursor_of(self.chain, stand, start, self._names, size, self.records.number_of(place))
+            if self.snapshot is None:
+                return end
+            parts = [self.chain.extras[item].chunk for item in self._extras(before, stand)]
+            return replace(end, snap=self.snapshot.moved(start.snap, filter(None, parts), reads))
 
     def _await(self, start: Cursor, limit_bytes: int, held: frozenset[int]) -> tuple[Stand, int] | None:
         """What to hand out; waits a little for it. None if there is nothing. The caller holds the lock."""
@@ -98,12 +109,14 @@ class Follower:
             self._fail()
             before = stand_of(self.chain, start)
             self._tick_if_quiet(before)
+            if self.snapshot is not None:
+                self.snapshot.place(self.pump.reached, {*held, *before.behind}, limit_bytes, self._clock_at_end())
             after = advance(self.chain, before, limit_bytes, held)
             size = handed_bytes(self.chain, before, after)
-            if after != before and (size or self._has_extras(before, after) or self._is_quiet):
+            if after != before and (size or self._extras(before, after) or self._is_quiet):
                 return after, size
             left = until - self.steady()
-            if left <= 0:
+            if left <= 0 or (self.snapshot is not None and self.snapshot.has_reads):
                 return None
             self.pump.lock.wait(left)
 
@@ -112,9 +125,14 @@ class Follower:
         """Whether nothing was handed out for so long that the position alone is worth a micro-batch."""
         return self.steady() - self._handed_at >= self.quiet_s
 
-    def _has_extras(self, before: Stand, after: Stand) -> bool:
+    def _extras(self, before: Stand, after: Stand) -> list[int]:
+        """The items between two stands that have more than row events, in order."""
         items = begun_items(self.chain, before, after)
-        return any(item in items for item in self.chain.extras)
+        return sorted(item for item in self.chain.extras if item in items)
+
+    def _clock_at_end(self) -> int | None:
+        """The server's clock, if it has nothing more to send."""
+        return self.pump.clock.ms() if self.pump.waits_since is not None else None
 
     def _tick_if_quiet(self, before: Stand) -> None:
         since, clock_ms = self.pump.waits_since, self.pump.clock.ms()
@@ -173,6 +191,8 @@ class Follower:
         chain, indexer = self.chain, self.pump.indexer
         stand = stand_of(chain, cursor)
         first = min([stand.spot.item, *chain.item_of(np.array([*stand.behind.values()], np.int64)).tolist()])
+        if self.snapshot is not None:
+            first = min(first, self.snapshot.first_needed(stand.spot.item))
         if first <= chain.items.first:
             return
         chain.release(first)
@@ -200,9 +220,26 @@ class Follower:
             parts = [self._part_of(chosen) for chosen in self._divided(rows, parallelism)]
             resolved = resolved_ts(self.chain, after)
             paths = [self._write(part, end.ts) for part in _with_control(parts, control)]
-        splits: list[Split] = [{"part": path} for path in paths] or [{}]
+            of_snapshot = self._snapshot_splits(start, end, before, after)
+        splits: list[Split] = [{"part": path} for path in paths]
+        splits = [*splits, *of_snapshot()] or [{}]
         splits[-1]["resolved"] = resolved
         return splits
+
+    def _snapshot_splits(self, start: Cursor, end: Cursor, before: Stand, after: Stand) -> Callable[[], list[Split]]:
+        """What the snapshot adds. The caller holds the lock, but not when it calls what is returned."""
+        keeper = self.snapshot
+        if keeper is None:
+            return list
+        reads, emissions = keeper.splits(
+            start.snap, end.snap, self._extras(before, after), lambda rows: self._write(self._part_of(rows), end.ts)
+        )
+
+        def finished() -> list[Split]:
+            keeper.ask_early(emissions)
+            return [*({"emit": emission.to_json()} for emission in emissions), *reads]
+
+        return finished
 
     def _await_reached(self, end: Cursor) -> None:
         """Another process may have handed this offset out: then the pump must get there first."""
@@ -236,7 +273,7 @@ class Follower:
     def _control(self, before: Stand, after: Stand) -> pa.RecordBatch:
         """The DDLs between two stands, each behind the layouts that it names."""
         made = []
-        for item in sorted(item for item in self.chain.extras if item in begun_items(self.chain, before, after)):
+        for item in self._extras(before, after):
             for seq, ddl in enumerate(self.chain.extras[item].ddl):
                 layouts = {layout.fingerprint: layout.to_json() for layout in ddl.layouts}
                 made += [
@@ -276,14 +313,23 @@ def follow(
     place = start.first_place(number)
     base = start.file.rpartition(".")[0] + "."
     file = f"{base}{place.file:06d}"
-    settler = Settler(place, records.load(start.record))
+    windows = records.load(start.record)
+    settler = Settler(place, windows)
     relay = Relay(folder / uuid.uuid4().hex[:12])
+    notes = Notes(records.store)
     indexer = Indexer(
-        Chain(place.ts, place.file, place.at), relay, settler, Tables(agree), schema, Assembler(file, place.at)
-    )
+        Chain(place.ts, place.file, place.at), relay, settler, Tables(agree), schema, Assembler(file, place.at),
+        notes.describe,
+    )  # fmt: skip
     pump = Pump(address, password, server, indexer, threading.Condition())
-    pump.start()
     follower = Follower(address, records, schema, pump, start)
+    if address.snapshot != NEVER:
+        virtual = (each for window in windows for each in window.virtual if each.place.ts > start.ts)
+        recorded = [each.chunk for each in sorted(virtual, key=lambda each: each.place.ts) if each.chunk]
+        begin = (file, place.at)
+        follower.snapshot = Keeper(address, password, notes, indexer, pump.lock, start.snap, begin, recorded)
+        follower.snapshot.start(lambda: pump.ends)
+    pump.start()
     follower.watch = Watch(address, password, pump, folder, follower.reached, follower.state)
     follower.watch.start()
     return follower

@@ -10,6 +10,7 @@ as if it had never come. What the log holds and cannot be followed is refused by
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -59,6 +60,10 @@ class _Open:
     ddl: list[DdlRow] = field(default_factory=list)
 
 
+def _no_chunks(name: str, catalogue: Catalogue) -> Extra:
+    raise BrokenInvariant(f"chunk {name} is on record, but there is no snapshot")
+
+
 @dataclass
 class Indexer:
     chain: Chain
@@ -67,6 +72,7 @@ class Indexer:
     tables: Tables
     schema: Schema
     assembler: Assembler
+    describe: Callable[[str, Catalogue], Extra] = _no_chunks  # what a chunk of this name is, here in the log
     _open: _Open | None = None
     _ended_with: Catalogue | None = None  # the catalogue behind the last transaction
 
@@ -251,4 +257,4 @@ class Indexer:
 
     def _add_virtual(self, found: list[Virtual]) -> None:
         for each in found:
-            self.chain.add_virtual(each.place, each.chunk)
+            self.chain.add_virtual(each.place, self.describe(each.chunk, self.schema.catalogue) if each.chunk else None)

@@ -22,6 +22,7 @@ from tidegate.errors import BadEvents, BadSetting, SourceUnavailable
 from tidegate.format.rules.rules import TableFilter
 from tidegate.sources.mysql.catalogue import FIRST_ID, Catalogue, DatabaseEntry, Server, version_number
 from tidegate.sources.mysql.ddl.apply import apply
+from tidegate.sources.mysql.definition import Definition
 from tidegate.sources.mysql.dump import NO_WAIT, dump
 from tidegate.sources.mysql.entries import Base, Entries, TableEntry
 from tidegate.sources.mysql.log.control_events import read_format, read_query, read_rotate
@@ -172,6 +173,18 @@ def _asked(connection: Connection, query: str, *values: str) -> list[tuple[Any, 
 def _texts(row: Sequence[Any]) -> list[Any]:
     """MySQL gives some texts of `information_schema` as bytes."""
     return [value.decode() if isinstance(value, bytes) else value for value in row]
+
+
+def read_definition(connection: Connection, database: str, table: str) -> Definition | None:
+    """How the table is defined in this moment; None if there is none. Names are compared by the server."""
+    where = " WHERE table_schema = %s AND table_name = %s"
+    tables = [TableRow(*_texts(row)) for row in _asked(connection, _TABLES + where, database, table)]
+    if not tables:
+        return None
+    columns = _asked(connection, f"{_COLUMNS}{where} ORDER BY ordinal_position", database, table)
+    keys = _asked(connection, f"{_KEYS}{where} ORDER BY index_name, seq_in_index", database, table)
+    rows = Rows(tables[0], [ColumnRow(*_texts(row)) for row in columns], [KeyRow(*_texts(row)) for row in keys])
+    return shown_definition(rows, read_server(connection))
 
 
 # The catalogue at a position ------------------------------------------------------------------------------------------

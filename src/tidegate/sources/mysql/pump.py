@@ -81,6 +81,7 @@ class Pump:
     _parent: int = field(default_factory=os.getppid)
     _safe: tuple[str, int] = ("", 0)  # behind the last whole transaction
     _skips: bool = False  # the session began before that
+    _said_place: tuple[str, int] = ("", 0)  # where the server said that it is
 
     def start(self) -> None:
         self._safe = (self.indexer.assembler.file, self.indexer.assembler.at)
@@ -201,10 +202,19 @@ class Pump:
         if not assembler.is_open:
             self._safe = (assembler.file, assembler.at)
         self.away = ""
+        if isinstance(step, Moved):
+            self._said_place = (step.file, step.position.at)
         if isinstance(step, Moved) and step.waits:
             self.waits_since = self.waits_since if self.waits_since is not None else time.monotonic()
         else:
             self.waits_since = None
+
+    @property
+    def reached(self) -> tuple[str, int]:
+        """Up to where the log is known. The server tells a place behind the last transaction, where nothing is."""
+        told, read = self._said_place, (self.indexer.assembler.file, self.indexer.assembler.at)
+        order = [(file_number(file), at) for file, at in (told, read) if file]
+        return told if len(order) == 2 and order[0] > order[1] and not self.indexer.assembler.is_open else read
 
     def _await_room(self) -> None:
         with self.lock:

@@ -28,6 +28,7 @@ from tidegate.sources.mysql.pump import another_server, check_continuity
 from tidegate.sources.mysql.records import Records, Start
 from tidegate.sources.mysql.refusals import findings, refuse_problems
 from tidegate.sources.mysql.schema import LogSchema
+from tidegate.sources.mysql.snapshot.tasks import emit_part, read_chunk
 from tidegate.sources.mysql.state import read_state
 from tidegate.sources.source import Offset, SourceState, Split, resolved_row
 
@@ -79,6 +80,10 @@ class MysqlSource:
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         if "part" in split:
             yield from read_rows(read_part(split["part"]))
+        if "read" in split:
+            read_chunk(self.address, self._private.password, self._private.store(), split["read"])
+        if "emit" in split:
+            yield from emit_part(self._private.store(), split["emit"])
         if split.get("resolved"):
             yield resolved_row(split["resolved"])
 
