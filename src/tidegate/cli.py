@@ -13,8 +13,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -27,10 +27,11 @@ from tidegate.config.settings import Settings, duration_s, effective, load_setti
 from tidegate.errors import BadSetting, OnlyRepeats, TidegateError, UsageError
 from tidegate.format.bad_rows import FOLDER as BAD_ROWS
 from tidegate.storage.store import open_store
-from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
+from tidegate.tools.check import OK, PROBLEM, WARNING, Line, preflight
 from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
 
 if TYPE_CHECKING:
+    from tidegate.sources.mysql.address import Address
     from tidegate.spark.handle import Handle
 
 
@@ -87,13 +88,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    if arguments.sink is None and arguments.source is None:
+        raise UsageError("check needs a sink, a source with --source, or both")
+    arguments.sink = arguments.sink or "noop://"
     settings = _settings(arguments)
     print(f"tidegate check {redacted(arguments.sink)}")
     for note in settings.notes:
         print(f"  note: {note}")
     found = {OK: 0, WARNING: 0, PROBLEM: 0}
-    check_source = partial(_check_source, arguments, settings) if arguments.source is not None else None
-    for line in preflight(settings, open_store(settings.sink_uri, settings.access), SystemClock(), check_source):
+    for line in _check_lines(arguments, settings):
         found[line.verdict] += 1
         print(f"  {line.verdict:<8} {line.name:<12} {line.sentence}", flush=True)
         if line.verdict != OK:
@@ -101,6 +104,31 @@ def _check(arguments: argparse.Namespace) -> int:
     counts = [f"{found[verdict]} {verdict}{'s' * (found[verdict] != 1)}" for verdict in (PROBLEM, WARNING)]
     print(", ".join(counts))
     return 1 if found[PROBLEM] else 0
+
+
+def _check_lines(arguments: argparse.Namespace, settings: Settings) -> Iterator[Line]:
+    store, clock = open_store(settings.sink_uri, settings.access), SystemClock()
+    if _is_database(arguments.source):
+        from tidegate.tools.check_database import database_lines
+
+        yield from database_lines(*_database(arguments), settings, store, clock)
+        yield from preflight(settings, store, clock)
+        return
+    check_source = partial(_check_source, arguments, settings) if arguments.source is not None else None
+    yield from preflight(settings, store, clock, check_source)
+
+
+def _is_database(source: str | None) -> bool:
+    return source is not None and source.startswith("mysql:")
+
+
+def _database(arguments: argparse.Namespace) -> tuple[Address, str]:
+    """The address of the database, and the password that somebody gave."""
+    from tidegate.sources.mysql.address import parse_address
+    from tidegate.sources.mysql.private import password_of
+
+    address = parse_address(arguments.source)
+    return address, password_of(address.password, arguments.password_file, os.environ)
 
 
 def _check_source(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -111,13 +139,13 @@ def _check_source(arguments: argparse.Namespace, settings: Settings) -> None:
     open_source(uri, ordering=settings.ordering, wake_mode=settings.wake_mode, private=private).check()
 
 
-def _duration(text: str | None) -> float | None:
+def _duration(text: str | None, flag: str = "--duration") -> float | None:
     if text is None:
         return None
     try:
         return duration_s(text)
     except BadSetting as exc:
-        raise UsageError(f"--duration {exc}") from exc
+        raise UsageError(f"{flag} {exc}") from exc
 
 
 def _check_report(path: str | None) -> None:
@@ -189,6 +217,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     from tidegate.tools.verify import verify
 
     settings = _settings(arguments)
+    if _is_database(arguments.source):
+        return _verify_database(arguments, settings)
     report = verify(
         arguments.source,
         settings,
@@ -204,6 +234,32 @@ def _verify(arguments: argparse.Namespace) -> int:
     if set_aside:
         print(f"note: {set_aside} rows cannot be written; they are set aside in {BAD_ROWS} and in no data file")
     print("verified: every change up to the checkpoint is there exactly once, in order")
+    return 0
+
+
+def _verify_database(arguments: argparse.Namespace, settings: Settings) -> int:
+    from tidegate.tools.verify_database import Patience, task_of, verify_database
+
+    task = task_of(*_database(arguments), settings, open_store(settings.sink_uri, settings.access))
+    patience = Patience(_duration(arguments.timeout, "--timeout") or Patience.timeout_s)
+    wanted = replace(
+        task,
+        patience=patience,
+        show_values=arguments.show_values,
+        progress=lambda text: print(text, flush=True),
+    )
+    report = verify_database(wanted)
+    figures = asdict(report)
+    for note in figures.pop("not_compared"):
+        print(f"note: not compared: {note}")
+    for key, value in figures.items():
+        print(f"  {key:<22} {value:.1f}" if isinstance(value, float) else f"  {key:<22} {value}")
+    if not report.tables:
+        print("nothing is verified: no table could be compared")
+        return 1
+    if report.rows_changed_by_ddl:
+        print(f"note: {report.rows_changed_by_ddl} rows have values that a DDL changed without events")
+    print(f"verified: {report.tables} tables have the rows of the database at {report.position}")
     return 0
 
 

@@ -24,16 +24,20 @@ from tidegate.sources.mysql.decode import read_rows
 from tidegate.sources.mysql.follower import Follower, follow
 from tidegate.sources.mysql.history import History
 from tidegate.sources.mysql.information_schema import read_catalogue
+from tidegate.sources.mysql.inspection import inspect_server
 from tidegate.sources.mysql.parts import read_part
 from tidegate.sources.mysql.place import Place
 from tidegate.sources.mysql.private import Private, password_of, read_private
 from tidegate.sources.mysql.pump import another_server, check_continuity
 from tidegate.sources.mysql.records import Records, Start
+from tidegate.sources.mysql.refusals import findings, refuse_problems
 from tidegate.sources.mysql.schema import LogSchema
 from tidegate.sources.mysql.snapshot.tasks import emit_part, read_chunk
 from tidegate.sources.mysql.state import read_state
 from tidegate.sources.source import Offset, SourceState, Split, resolved_row
 from tidegate.storage.store import Store
+
+_INSPECT_S = 600  # information_schema of a million tables takes its time
 
 
 class MysqlSource:
@@ -55,9 +59,9 @@ class MysqlSource:
         self.__init__(state["uri"], read_private(state["path"]) if state["path"] else None)  # type: ignore[misc]
 
     def check(self) -> None:
-        """Whether the server answers and lets the user in."""
-        with connected(self.address, self._private.password) as connection:
-            server_facts(connection, self.address)
+        """Refuses a server, or tables of it, whose changes are not all in its log, by name."""
+        ask = partial(connect, self.address, self._private.password, read_timeout=_INSPECT_S)
+        refuse_problems(findings(inspect_server(ask, self.address.filter.matches)))
 
     def initial(self) -> Offset:
         """Where it is in the log is found out once, by the first request, and is on record from then on."""
