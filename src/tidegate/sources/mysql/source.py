@@ -24,13 +24,13 @@ from tidegate.sources.mysql.decode import read_rows
 from tidegate.sources.mysql.follower import Follower, follow
 from tidegate.sources.mysql.history import History
 from tidegate.sources.mysql.information_schema import read_catalogue
-from tidegate.sources.mysql.inspection import inspect_server
+from tidegate.sources.mysql.inspection import inspect_server, plain_server
 from tidegate.sources.mysql.parts import read_part
 from tidegate.sources.mysql.place import Place
 from tidegate.sources.mysql.private import Private, password_of, read_private
 from tidegate.sources.mysql.pump import another_server, check_continuity
 from tidegate.sources.mysql.records import Records, Start
-from tidegate.sources.mysql.refusals import findings, refuse_problems
+from tidegate.sources.mysql.refusals import findings, refuse_entry, refuse_problems
 from tidegate.sources.mysql.schema import LogSchema
 from tidegate.sources.mysql.snapshot.tasks import emit_part, read_chunk
 from tidegate.sources.mysql.state import read_state
@@ -145,11 +145,12 @@ class MysqlSource:
             if begun.server != server.identity:
                 raise another_server(address, begun.server, server.identity)
             cursor = Cursor(begun.file, begun.at, ts=begun.ts) if start.is_first else start
+            refuse = partial(refuse_entry, plain_server(connection))
             check_continuity(connection, address, server.is_mariadb, cursor.file, cursor.at, cursor.gtid)
         if history is None or history.place != Place(cursor.file, cursor.at):
             history = self._history(store, cursor)
         folder = Path(private.relay_dir or tempfile.mkdtemp(prefix="tidegate-relay-"))
-        return follow(address, private.password, server, records, LogSchema(history), cursor, folder)
+        return follow(address, private.password, server, records, LogSchema(history, refuse), cursor, folder)
 
     def _first_start(self, records: Records, identity: str, now_us: int) -> tuple[Start, History]:
         """The catalogue first: whoever finds the start on record finds a catalogue for it, too."""
