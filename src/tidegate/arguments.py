@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tidegate import __version__
+from tidegate.tools.logs import FORMATS, LEVELS
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -35,6 +36,7 @@ examples:
   tidegate check file:///data/cdc
   tidegate check "file:///data/cdc?protocol=canal-json" changefeed.toml --spool-dir /data/spool
   tidegate check file:///data/cdc --source parquet:/data/events
+  tidegate check --source "mysql://repl@db:3306/?tables=shop.*"    (grants, variables and tables: docs/mysql.md)
 
 Exit code 1 if there is a problem, 0 if there are at most warnings.
 """
@@ -51,8 +53,12 @@ examples:
 
 docs/encode.md describes the input.
 """
-_VERIFY_EXAMPLES = """example:
+_VERIFY_EXAMPLES = """A source that can be replayed is compared byte for byte. Of a database each table is read at one
+moment and compared by its rows, also while a changefeed runs (docs/mysql.md).
+
+examples:
   tidegate verify --source "workload://sysbench?tables=10&seed=1" --sink file:///tmp/out
+  tidegate verify --source "mysql://repl@db:3306/?tables=shop.*" --sink s3://lake/cdc
 """
 _BENCH_EXAMPLES = """`tidegate bench NAME --help` lists the parameters of one benchmark.
 
@@ -83,7 +89,7 @@ def make_parser(verbs: Mapping[str, Verb], words: Sequence[str]) -> argparse.Arg
 
     _add_run(verb("run", "run a changefeed", _RUN_EXAMPLES))
     _add_check(verb("check", "check whether a changefeed can start on a sink", _CHECK_EXAMPLES))
-    _add_verify(verb("verify", "replay a deterministic source and compare it with the sink", _VERIFY_EXAMPLES))
+    _add_verify(verb("verify", "compare what the source says with what the sink holds", _VERIFY_EXAMPLES))
     _add_encode(verb("encode", "encode rows given as JSON: the exact bytes of a data file", _ENCODE_EXAMPLES))
     bench = verb("bench", "measure, and check what was measured", _BENCH_EXAMPLES)
     if "bench" in words:
@@ -100,21 +106,39 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--report", metavar="FILE.json", help="write the summary as JSON")
     run.add_argument("--metrics-addr", metavar="HOST:PORT", help="serve Prometheus metrics (loopback by default)")
     run.add_argument("--slots", type=int, metavar="N", help="Spark task slots (default: the cores, at least 2)")
+    _add_logs(run)
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="what is logged to stderr (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--log-format", choices=FORMATS, default="text", help="lines of text or of JSON (default: %(default)s)"
+    )
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:
-    check.add_argument("sink", metavar="SINK", help="the sink URI, with options as ?key=value")
+    check.add_argument("sink", nargs="?", metavar="SINK", help="the sink URI, with options as ?key=value")
     check.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
     check.add_argument(
         "--source", metavar="URI", help="look at this source, too: mysql://..., workload://sysbench?... or parquet:DIR"
     )
     _add_password_file(check)
     _add_changefeed(check)
+    _add_logs(check)
 
 
 def _add_verify(verify: argparse.ArgumentParser) -> None:
     verify.add_argument("config", nargs="?", metavar="CONFIG.toml", help="the options that the changefeed ran with")
     _add_ends(verify)
+    verify.add_argument(
+        "--timeout", metavar="10m", help="how long a changefeed of a database may take to come to the comparison"
+    )
+    verify.add_argument(
+        "--show-values", action="store_true", help="name the first row that differs by the values of its key"
+    )
+    _add_logs(verify)
 
 
 def _add_encode(encode: argparse.ArgumentParser) -> None:

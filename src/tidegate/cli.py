@@ -13,8 +13,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -23,14 +23,17 @@ from typing import TYPE_CHECKING, Any
 from tidegate import __version__
 from tidegate.arguments import make_parser
 from tidegate.clock import SystemClock, now_ms
-from tidegate.config.settings import Settings, duration_s, effective, load_settings, read_config, redacted
+from tidegate.config.settings import Settings, duration_s, effective, load_settings, read_config
 from tidegate.errors import BadSetting, OnlyRepeats, TidegateError, UsageError
 from tidegate.format.bad_rows import FOLDER as BAD_ROWS
 from tidegate.storage.store import open_store
-from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
+from tidegate.tools.check import OK, PROBLEM, WARNING, Line, preflight
 from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
+from tidegate.tools.logs import set_up
+from tidegate.wording import escaped, redacted, shell_word
 
 if TYPE_CHECKING:
+    from tidegate.sources.mysql.address import Address
     from tidegate.spark.handle import Handle
 
 
@@ -39,18 +42,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = make_parser(_VERBS, words).parse_known_args(words)
     if unknown:
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    logging.getLogger("tidegate").setLevel(logging.INFO)
+    arguments.log = set_up(getattr(arguments, "log_level", "warning"), getattr(arguments, "log_format", "text"))
     try:
         result: int = arguments.run(arguments)
     except TidegateError as exc:
-        print(f"tidegate: {exc}", file=sys.stderr)
+        _say(exc, arguments)
         return exc.exit_code
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:  # before the changefeed runs; from then on signals only set a flag
         return 130
     return result
+
+
+def _say(error: TidegateError, arguments: argparse.Namespace) -> None:
+    """The last line on stderr: for a reader of the log as all others, else plain."""
+    if getattr(arguments, "log_format", "") == "json":
+        logging.getLogger("tidegate").error("%s", error)
+    else:
+        print(f"tidegate: {escaped(str(error))}", file=sys.stderr)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -87,13 +97,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    if arguments.sink is None and arguments.source is None:
+        raise UsageError("check needs a sink, a source with --source, or both")
+    arguments.sink = arguments.sink or "noop://"
     settings = _settings(arguments)
     print(f"tidegate check {redacted(arguments.sink)}")
     for note in settings.notes:
         print(f"  note: {note}")
     found = {OK: 0, WARNING: 0, PROBLEM: 0}
-    check_source = partial(_check_source, arguments, settings) if arguments.source is not None else None
-    for line in preflight(settings, open_store(settings.sink_uri, settings.access), SystemClock(), check_source):
+    for line in _check_lines(arguments, settings):
         found[line.verdict] += 1
         print(f"  {line.verdict:<8} {line.name:<12} {line.sentence}", flush=True)
         if line.verdict != OK:
@@ -101,6 +113,31 @@ def _check(arguments: argparse.Namespace) -> int:
     counts = [f"{found[verdict]} {verdict}{'s' * (found[verdict] != 1)}" for verdict in (PROBLEM, WARNING)]
     print(", ".join(counts))
     return 1 if found[PROBLEM] else 0
+
+
+def _check_lines(arguments: argparse.Namespace, settings: Settings) -> Iterator[Line]:
+    store, clock = open_store(settings.sink_uri, settings.access), SystemClock()
+    if _is_database(arguments.source):
+        from tidegate.tools.check_database import database_lines
+
+        yield from database_lines(*_database(arguments), settings, store, clock)
+        yield from preflight(settings, store, clock)
+        return
+    check_source = partial(_check_source, arguments, settings) if arguments.source is not None else None
+    yield from preflight(settings, store, clock, check_source)
+
+
+def _is_database(source: str | None) -> bool:
+    return source is not None and source.startswith("mysql:")
+
+
+def _database(arguments: argparse.Namespace) -> tuple[Address, str]:
+    """The address of the database, and the password that somebody gave."""
+    from tidegate.sources.mysql.address import parse_address
+    from tidegate.sources.mysql.private import password_of
+
+    address = parse_address(arguments.source)
+    return address, password_of(address.password, arguments.password_file, os.environ)
 
 
 def _check_source(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -111,13 +148,13 @@ def _check_source(arguments: argparse.Namespace, settings: Settings) -> None:
     open_source(uri, ordering=settings.ordering, wake_mode=settings.wake_mode, private=private).check()
 
 
-def _duration(text: str | None) -> float | None:
+def _duration(text: str | None, flag: str = "--duration") -> float | None:
     if text is None:
         return None
     try:
         return duration_s(text)
     except BadSetting as exc:
-        raise UsageError(f"--duration {exc}") from exc
+        raise UsageError(f"{flag} {exc}") from exc
 
 
 def _check_report(path: str | None) -> None:
@@ -152,7 +189,8 @@ class _Signals:
 
 def _attend(handle: Handle, settings: Settings, duration: float | None, arguments: argparse.Namespace) -> int:
     """Poll, show, and stop when time is up or a signal comes."""
-    from tidegate.tools.display import Display, summary
+    from tidegate.tools.display import Display
+    from tidegate.tools.summary import summary
 
     signals, display, started = _Signals(), Display(sys.stdout, settings, SystemClock()), time.monotonic()
     if handle.metrics_port is not None:
@@ -168,7 +206,7 @@ def _attend(handle: Handle, settings: Settings, duration: float | None, argument
         display.show(handle.status())
     display.close(handle.status())
     report = summary(handle.status(), handle.changefeed, time.monotonic() - started)
-    print(report.text(_program(), redacted(arguments.source), redacted(arguments.sink)))
+    print(report.text(_program(), _repeated(arguments)))
     if arguments.report:
         Path(arguments.report).write_text(json.dumps(report.figures, indent=2) + "\n", encoding="utf-8")
     handle.await_termination()
@@ -180,6 +218,17 @@ def _program() -> str:
     return sys.argv[0] if os.path.basename(sys.argv[0]) == "tidegate" else "tidegate"
 
 
+def _repeated(arguments: argparse.Namespace) -> str:
+    """The words that the next command needs as well, as a shell takes them; secrets are `***`."""
+    words = [arguments.config] if arguments.config else []
+    words += ["--source", redacted(arguments.source), "--sink", redacted(arguments.sink)]
+    for flag, value in (("--changefeed-id", arguments.changefeed_id), ("--spool-dir", arguments.spool_dir)):
+        words += [flag, value] if value is not None else []
+    for text in arguments.option:
+        words += ["--option", text]
+    return " ".join(map(shell_word, words))
+
+
 def _stop_spark(spark: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     spark.stop()
@@ -189,6 +238,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     from tidegate.tools.verify import verify
 
     settings = _settings(arguments)
+    if _is_database(arguments.source):
+        return _verify_database(arguments, settings)
     report = verify(
         arguments.source,
         settings,
@@ -204,6 +255,32 @@ def _verify(arguments: argparse.Namespace) -> int:
     if set_aside:
         print(f"note: {set_aside} rows cannot be written; they are set aside in {BAD_ROWS} and in no data file")
     print("verified: every change up to the checkpoint is there exactly once, in order")
+    return 0
+
+
+def _verify_database(arguments: argparse.Namespace, settings: Settings) -> int:
+    from tidegate.tools.verify_database import Patience, task_of, verify_database
+
+    task = task_of(*_database(arguments), settings, open_store(settings.sink_uri, settings.access))
+    patience = Patience(_duration(arguments.timeout, "--timeout") or Patience.timeout_s)
+    wanted = replace(
+        task,
+        patience=patience,
+        show_values=arguments.show_values,
+        progress=lambda text: print(text, flush=True),
+    )
+    report = verify_database(wanted)
+    figures = asdict(report)
+    for note in figures.pop("not_compared"):
+        print(f"note: not compared: {note}")
+    for key, value in figures.items():
+        print(f"  {key:<22} {value:.1f}" if isinstance(value, float) else f"  {key:<22} {value}")
+    if not report.tables:
+        print("nothing is verified: no table could be compared")
+        return 1
+    if report.rows_changed_by_ddl:
+        print(f"note: {report.rows_changed_by_ddl} rows have values that a DDL changed without events")
+    print(f"verified: {report.tables} tables have the rows of the database at {report.position}")
     return 0
 
 

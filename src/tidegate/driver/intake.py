@@ -6,8 +6,9 @@ The query's callback calls `ingest`, `accept` and `await_wake`, in this order. T
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +26,7 @@ from tidegate.control.spool import ITEM_BYTES
 from tidegate.driver.ddl import layouts_of, read_ddls
 from tidegate.driver.demand import DemandFile
 from tidegate.driver.life import Life
+from tidegate.driver.log import log
 from tidegate.driver.observer import LeftOut, Observer, Read
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
@@ -45,8 +47,7 @@ from tidegate.executor.layouts import read_layouts
 from tidegate.executor.rows import ERROR, FILTERED, ROWS, SET_ASIDE, STALE, UNKNOWN_LAYOUT
 from tidegate.executor.spool import Segments
 from tidegate.format.layout_texts import NO_LAYOUTS
-
-log = logging.getLogger("tidegate")
+from tidegate.wording import human_bytes
 
 
 @dataclass
@@ -145,9 +146,8 @@ class Intake:
             for path in files:
                 layouts.learn(read_layouts(path), now)
             missing = layouts.missing(needed)
-        back = layouts.record.find_layouts(missing) if len(missing) else NO_LAYOUTS
+        self._bring_back(missing)
         with self.life.lock:
-            layouts.learn(back, now)
             missing = layouts.missing(needed)
             layouts.use(np.setdiff1d(needed, missing, assume_unique=True), now)
         never = np.intersect1d(unknown, missing)
@@ -156,6 +156,14 @@ class Intake:
                 f"rows use layout {never[0]} but no layout row defines it; "
                 "a source sends a layout row in the same or an earlier micro-batch than its first use"
             )
+
+    def _bring_back(self, missing: Numbers) -> Numbers:
+        """Ask the journal for layouts that were given up; returns those that it has."""
+        layouts = self.book.layouts
+        back = layouts.record.find_layouts(missing) if len(missing) else NO_LAYOUTS
+        with self.life.lock:
+            layouts.learn(back, self.clock.steady())
+        return back.fingerprint
 
     def _failed(self, name: str, sentence: str) -> TidegateError:
         """A task's error. If the spool has no space, a restart helps only if something in it could have landed."""
@@ -184,7 +192,7 @@ class Intake:
         repeated, filtered, newest_ts = _rows_of(items, STALE), _rows_of(items, FILTERED), _newest_ts(items)
         aside = items.filter(pc.equal(items["kind"], SET_ASIDE))
         now = self.clock.steady()
-        with self.life.lock:
+        with self._comparable(rows):
             self.life.raise_error()
             self.refusals.rows(rows)
             self.refusals.ddls(ddls)
@@ -194,7 +202,7 @@ class Intake:
             if not repeated + accepted.duplicates:
                 self.ledger.reading.measured(estimated_bytes, accepted.bytes + ITEM_BYTES * accepted.items)
             left_out = LeftOut(repeated, filtered, self._filtered_ddls, skipped, _rows_of(items, SET_ASIDE))
-            read = Read(newest_ts, repeated + len(ddls))
+            read = Read(newest_ts, repeated + len(ddls), _filtered_tables(items))
             self.observer.accepted(accepted, left_out, read, resolved_ts, now)
             self.observer.set_aside(aside)
             if self.floor is not None and resolved_ts >= self.floor.last_ts:
@@ -206,6 +214,21 @@ class Intake:
         self.demand.write()
         self.observer.count_batch(accepted, left_out, sum(not path.endswith("-0.seg") for path in named))
 
+    @contextmanager
+    def _comparable(self, rows: pa.Table) -> Iterator[None]:
+        """The lock, with all layouts here that these rows are compared with.
+
+        Which these are may change at any time before: a landing may give a name to another table.
+        """
+        while True:
+            with self.life.lock:
+                missing = self.book.layouts.missing(np.unique(self.refusals.compared_layouts(rows)))
+                if not len(missing):
+                    yield
+                    return
+            if len(self._bring_back(missing)) < len(missing):
+                raise BrokenInvariant(f"layout {missing[0]} is used and neither here nor on record")
+
     # -- wake ----------------------------------------------------------------------------------------------------
 
     def await_wake(self, batch: int, started: float) -> None:
@@ -213,13 +236,23 @@ class Intake:
 
         The source then knows what may come. Raises SpoolTooSmall if waiting would be for ever.
         """
+        held_s = None
         with self.life.lock:
             if not self._may_return(batch):
-                self.observer.wake_held()
+                since = self.clock.steady()
+                self.observer.wake_held(self._held_by(batch))
                 self.life.wait_until(lambda: self._may_return(batch))
+                held_s = self.clock.steady() - since
             self.life.raise_error()
         self.demand.write()
-        self.observer.woken(self.clock.steady() - started)
+        self.observer.woken(self.clock.steady() - started, held_s)
+
+    def _held_by(self, batch: int) -> str:
+        if self.wakes_when_durable:
+            return f"micro-batch {batch} is not durable yet (dml-wake-mode = flush)"
+        spool = self.ledger.spool
+        sizes = [human_bytes(size) for size in (spool.occupied_bytes, spool.max_bytes, spool.low_mark)]
+        return "the spool has {} of {}; the source goes on at {}".format(*sizes)
 
     def _may_return(self, batch: int) -> bool:
         self.room_left.look()
@@ -250,6 +283,12 @@ def _newest_ts(items: pa.Table) -> int:
     """The greatest commit-ts of a change or a resolved mark, written or not."""
     items = items.filter(pc.not_equal(items["kind"], LAYOUT))
     return max(pc.max(items[name]).as_py() or 0 for name in ("first_ts", "last_ts"))
+
+
+def _filtered_tables(items: pa.Table) -> frozenset[tuple[str, str]]:
+    """Some of the tables with rows that the filter left out, as the tasks name them."""
+    texts = items.filter(pc.equal(items["kind"], FILTERED))["text"].to_pylist()
+    return frozenset((schema, table) for text in texts for schema, table in json.loads(text or "[]"))
 
 
 def _rows_of(items: pa.Table, kind: str) -> int:

@@ -116,10 +116,10 @@ class _Found:
     unfinished: list[str] = field(default_factory=list)
 
 
-def survey(store: Store, options: PathOptions, planned: Planned = _NOTHING_PLANNED) -> Surveyed:
-    """Lists the sink once and reads every index file."""
+def survey(store: Store, options: PathOptions, planned: Planned = _NOTHING_PLANNED, folder: str = "") -> Surveyed:
+    """Lists the sink, or one folder of it, once and reads every index file."""
     found = _Found()
-    for path, size in store.list(""):
+    for path, size in store.list(folder):
         # Readers ignore these. What a killed process left is removed by the next start, or by the next index.
         if not path.startswith(f"{RESERVED_PREFIX}/") and not path.endswith(HALF_WRITTEN):
             _sort_in(path, size, options, found)

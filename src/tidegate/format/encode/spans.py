@@ -36,7 +36,7 @@ def spans_of(rows: pa.RecordBatch, layouts: RowLayouts, count: int) -> Numbers:
     is_delete = pc.equal(rows.column("kind"), DELETE).to_numpy(zero_copy_only=False)
     for which, position in layouts.keys(split):
         at = split[which]
-        hashes[at] = _mixed(hashes[at] + _hashed(_key_texts(rows, is_delete[at], at, position)))
+        hashes[at] = _mixed(hashes[at] + hashed(_key_texts(rows, is_delete[at], at, position)))
     spans: Numbers = (hashes % np.uint64(count)).astype(np.int64)
     return spans
 
@@ -53,7 +53,7 @@ def _key_texts(rows: pa.RecordBatch, is_delete: npt.NDArray[np.bool_], at: Numbe
     return pc.if_else(pa.array(is_delete), sides[1], sides[0]).cast(pa.binary())
 
 
-def _hashed(texts: pa.Array) -> Hashes:
+def hashed(texts: pa.Array) -> Hashes:
     """A hash of each text. Each byte is multiplied by a power of one number, so that the order of bytes counts."""
     ends, held = bytes_of(texts)
     lengths = np.diff(ends)

@@ -24,6 +24,7 @@ from tidegate.errors import BadSetting
 from tidegate.events import MOST_HELD
 from tidegate.sources.mysql.chain import Chain, Spot
 from tidegate.sources.mysql.log.images import Flags, Numbers
+from tidegate.sources.mysql.log.transactions import file_number
 from tidegate.sources.mysql.windows import Place
 from tidegate.sources.source import Offset
 
@@ -79,9 +80,10 @@ class Cursor:
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise BadSetting(f"position {offset!r} is not one in the log of a database") from exc
 
-    def first_place(self, number: int) -> Place:
-        """The least place that is still needed; `number` is that of the file."""
-        main = Place(number, self.at, self.ts)
+    @property
+    def first_place(self) -> Place:
+        """The least place of the log that is still needed."""
+        main = Place(file_number(self.file), self.at, self.ts)
         return min([main, *(Place(place.file, place.at, place.ts) for place in self.behind.values())])
 
 
@@ -104,7 +106,8 @@ def _next_row(chain: Chain, table: int, place: Behind) -> int:
     return row + int(found[0]) if len(found) else row
 
 
-def cursor_of(chain: Chain, stand: Stand, before: Cursor, names: Names, handed_bytes: int, record: int) -> Cursor:
+def cursor_of(chain: Chain, stand: Stand, before: Cursor, names: Names, handed_bytes: int) -> Cursor:
+    """The record that it lies in is not known here."""
     item = stand.spot.item - 1
     first = chain.of(item, "rows_end")
     event = 0
@@ -119,7 +122,6 @@ def cursor_of(chain: Chain, stand: Stand, before: Cursor, names: Names, handed_b
         ts=chain.of(item, "ts"),
         size_bytes=before.size_bytes + handed_bytes,
         event=event,
-        record=record,
         behind=behind,
     )
 
