@@ -228,6 +228,8 @@ class Follower:
             self._await_reached(end)
             before, after = stand_of(self.chain, start), stand_of(self.chain, end)
             rows = chosen_rows(self.chain, before, after)
+            if self.snapshot is not None:
+                rows = self.snapshot.without_wholes(rows, start.snap)
             control = self._control(before, after)
             parts = [self._part_of(chosen) for chosen in self._divided(rows, parallelism)]
             resolved = resolved_ts(self.chain, after)
@@ -248,8 +250,7 @@ class Follower:
         )
 
         def finished() -> list[Split]:
-            keeper.ask_early(emissions)
-            return [*({"emit": emission.to_json()} for emission in emissions), *reads]
+            return [*({"emit": keeper.with_early(emission).to_json()} for emission in emissions), *reads]
 
         return finished
 
@@ -342,10 +343,10 @@ def follow(
     follower = Follower(address, records, schema, pump, start)
     if address.snapshot != NEVER:
         virtual = (each for window in windows for each in window.virtual if each.place.ts > start.ts)
-        recorded = [each.chunk for each in sorted(virtual, key=lambda each: each.place.ts) if each.chunk]
+        recorded = sorted((each.place.ts, each.chunk) for each in virtual if each.chunk)
         begin = (file, place.at)
         follower.snapshot = Keeper(address, password, notes, indexer, pump.lock, start.snap, begin, recorded)
-        follower.snapshot.start(lambda: pump.ends)
+        follower.snapshot.start(pump)
     pump.start()
     follower.watch = Watch(address, password, pump, folder, follower.reached, follower.state)
     follower.watch.start()
