@@ -203,7 +203,7 @@ def test_a_query_stopped_from_outside_is_started_again(spark: SparkSession, plac
     handle = start_source(ENDLESS, settings)
     until(lambda: handle.status().files > 2)
     first = handle.changefeed
-    query = handle._run._query
+    query = handle._query._query
     assert query is not None
     query.stop()  # from outside, as an operator would in Spark's UI
     until(lambda: handle.changefeed is not first and handle.status().files > 2)
