@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tidegate import __version__
+from tidegate.tools.logs import FORMATS, LEVELS
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -100,6 +101,16 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--report", metavar="FILE.json", help="write the summary as JSON")
     run.add_argument("--metrics-addr", metavar="HOST:PORT", help="serve Prometheus metrics (loopback by default)")
     run.add_argument("--slots", type=int, metavar="N", help="Spark task slots (default: the cores, at least 2)")
+    _add_logs(run)
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="what is logged to stderr (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--log-format", choices=FORMATS, default="text", help="lines of text or of JSON (default: %(default)s)"
+    )
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:
@@ -109,11 +120,13 @@ def _add_check(check: argparse.ArgumentParser) -> None:
         "--source", metavar="URI", help="look at this source, too: workload://sysbench?... or parquet:DIR"
     )
     _add_changefeed(check)
+    _add_logs(check)
 
 
 def _add_verify(verify: argparse.ArgumentParser) -> None:
     verify.add_argument("config", nargs="?", metavar="CONFIG.toml", help="the options that the changefeed ran with")
     _add_ends(verify)
+    _add_logs(verify)
 
 
 def _add_encode(encode: argparse.ArgumentParser) -> None:

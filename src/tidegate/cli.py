@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any
 from tidegate import __version__
 from tidegate.arguments import make_parser
 from tidegate.clock import SystemClock, now_ms
-from tidegate.config.settings import Settings, duration_s, effective, load_settings, read_config, redacted
+from tidegate.config.settings import Settings, duration_s, effective, load_settings, read_config
 from tidegate.errors import BadSetting, OnlyRepeats, TidegateError, UsageError
 from tidegate.format.bad_rows import FOLDER as BAD_ROWS
 from tidegate.storage.store import open_store
 from tidegate.tools.check import OK, PROBLEM, WARNING, preflight
 from tidegate.tools.encode.command import data_bytes, paths, read_document, schema_text
+from tidegate.tools.logs import set_up
+from tidegate.wording import escaped, redacted, shell_word
 
 if TYPE_CHECKING:
     from tidegate.spark.handle import Handle
@@ -39,18 +41,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = make_parser(_VERBS, words).parse_known_args(words)
     if unknown:
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    logging.getLogger("tidegate").setLevel(logging.INFO)
+    arguments.log = set_up(getattr(arguments, "log_level", "warning"), getattr(arguments, "log_format", "text"))
     try:
         result: int = arguments.run(arguments)
     except TidegateError as exc:
-        print(f"tidegate: {exc}", file=sys.stderr)
+        _say(exc, arguments)
         return exc.exit_code
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:  # before the changefeed runs; from then on signals only set a flag
         return 130
     return result
+
+
+def _say(error: TidegateError, arguments: argparse.Namespace) -> None:
+    """The last line on stderr: for a reader of the log as all others, else plain."""
+    if getattr(arguments, "log_format", "") == "json":
+        logging.getLogger("tidegate").error("%s", error)
+    else:
+        print(f"tidegate: {escaped(str(error))}", file=sys.stderr)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -148,7 +157,8 @@ class _Signals:
 
 def _attend(handle: Handle, settings: Settings, duration: float | None, arguments: argparse.Namespace) -> int:
     """Poll, show, and stop when time is up or a signal comes."""
-    from tidegate.tools.display import Display, summary
+    from tidegate.tools.display import Display
+    from tidegate.tools.summary import summary
 
     signals, display, started = _Signals(), Display(sys.stdout, settings, SystemClock()), time.monotonic()
     if handle.metrics_port is not None:
@@ -164,7 +174,7 @@ def _attend(handle: Handle, settings: Settings, duration: float | None, argument
         display.show(handle.status())
     display.close(handle.status())
     report = summary(handle.status(), handle.changefeed, time.monotonic() - started)
-    print(report.text(_program(), redacted(arguments.source), redacted(arguments.sink)))
+    print(report.text(_program(), _repeated(arguments)))
     if arguments.report:
         Path(arguments.report).write_text(json.dumps(report.figures, indent=2) + "\n", encoding="utf-8")
     handle.await_termination()
@@ -174,6 +184,17 @@ def _attend(handle: Handle, settings: Settings, duration: float | None, argument
 def _program() -> str:
     """How the user called us, so that the next commands can be copied."""
     return sys.argv[0] if os.path.basename(sys.argv[0]) == "tidegate" else "tidegate"
+
+
+def _repeated(arguments: argparse.Namespace) -> str:
+    """The words that the next command needs as well, as a shell takes them; secrets are `***`."""
+    words = [arguments.config] if arguments.config else []
+    words += ["--source", redacted(arguments.source), "--sink", redacted(arguments.sink)]
+    for flag, value in (("--changefeed-id", arguments.changefeed_id), ("--spool-dir", arguments.spool_dir)):
+        words += [flag, value] if value is not None else []
+    for text in arguments.option:
+        words += ["--option", text]
+    return " ".join(map(shell_word, words))
 
 
 def _stop_spark(spark: Any) -> None:

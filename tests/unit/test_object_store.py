@@ -205,7 +205,7 @@ def assert_no_secret(errors: list[TidegateError]) -> None:
 
 def test_a_read_that_is_cut_off_may_pass(rude: Callable[..., tuple[Store, list[str]]]) -> None:
     store, _ = rude(cuts_off)
-    with pytest.raises(StoreUnavailable, match="the answer was cut off"):
+    with pytest.raises(StoreUnavailable, match=r"the answer of http://.* was cut off"):
         store.get(PATH)
 
 
@@ -220,9 +220,10 @@ def test_a_server_that_does_not_answer_is_given_up(rude: Callable[..., tuple[Sto
 def test_a_server_that_is_not_there_may_come_back(tmp_path: Path, scheme: str) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        found = failures(_opened(scheme, unused.getsockname()[1]), tmp_path)
+        port = unused.getsockname()[1]
+        found = failures(_opened(scheme, port), tmp_path)
     assert {type(error) for error in found} == {StoreUnavailable}
-    assert all("the connection was refused" in str(error) for error in found), found
+    assert all(f"the connection to http://127.0.0.1:{port}" in str(error) for error in found), found
     assert_no_secret(found)
 
 
@@ -405,7 +406,7 @@ def test_keys_come_from_the_environment_if_the_uri_has_none(
 
 def test_a_credentials_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     settings = load_settings(f"gs://lake/p?credentials-file={tmp_path}/none.json")
-    with pytest.raises(BadSetting, match=r"gs://lake/p cannot be opened: .*No such file"):
+    with pytest.raises(BadSetting, match=rf"gs://lake/p cannot be opened: .*No such file.*{tmp_path}/none.json"):
         open_store(settings.sink_uri, settings.access)
 
 

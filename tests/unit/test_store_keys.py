@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tidegate.config.settings import changefeed_id, effective, load_settings, redacted
+from tidegate.config.settings import changefeed_id, effective, load_settings
 from tidegate.config.store_keys import STORE_KEYS
 from tidegate.errors import BadSetting
 from tidegate.executor.jobs import LandJob, LandOptions
@@ -18,12 +18,13 @@ from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions
 from tidegate.storage.access import bucket_and_prefix
 from tidegate.storage.store import open_store
-from tidegate.tools.display import Summary
+from tidegate.tools.summary import Summary
+from tidegate.wording import redacted
 
 SECRET = "hunter2hunter2/+hg=="
 SECRETS = {
     "s3": {"access-key": "hunter2id", "secret-access-key": SECRET, "session-token": SECRET},
-    "gs": {"credentials-file": "/keys/hunter2.json"},
+    "gs": {"credentials-file": "/keys/google.json"},
     "azblob": {"account-name": "me", "account-key": SECRET},
 }
 
@@ -209,9 +210,9 @@ def test_an_opened_store_shows_no_secret(scheme: str, tmp_path: Path) -> None:
 def test_the_next_commands_of_a_run_hide_secrets() -> None:
     figures = {
         "flush_reasons": {}, "file_size_ratio": {}, "rows": 1, "seconds": 1.0, "rows_per_s": 1.0, "bytes": 1,
-        "mib_per_s": 1.0, "files": 1, "file_size_bytes": 1, "checkpoint_ts": 1, "only_repeats": "",
+        "mib_per_s": 1.0, "files": 1, "file_size_bytes": 1, "checkpoint_ts": 1,
     }  # fmt: skip
-    text = Summary(figures).text("tidegate", redacted("workload://sysbench"), redacted(uri("s3")))
+    text = Summary(figures).text("tidegate", redacted(uri("s3")))
     assert "secret-access-key=***" in text
     assert "hunter2" not in text
 

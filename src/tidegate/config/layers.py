@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.config.options import IDLE, IDLE_IN_URI, OPTIONS, SWITCHES, Option, Switch, idle_name
-from tidegate.config.text import Adjusted, boolean, nearest
+from tidegate.config.text import Adjusted, boolean
 from tidegate.errors import BadSetting
+from tidegate.wording import hint
 
+_DEEPEST = 32  # levels; options have four, sections of other sinks may have more
 _CONFIG, _URI, _OPTIONS = "the config file", "the sink URI", "the options"
 
 
@@ -89,12 +91,14 @@ def config_layer(config: Mapping[str, Any]) -> Layer:
     return layer
 
 
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _leaves(table: Mapping[str, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, object]]:
     for key, value in table.items():
+        if depth > _DEEPEST:
+            raise BadSetting(f"{prefix[:40]}... in {_CONFIG} is nested too deeply: no option has so many levels")
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from _leaves(value, f"{prefix}{key}.", depth + 1)
         else:
-            yield prefix + key, value
+            yield f"{prefix}{key}", value
 
 
 def _idle_inside(place: str, option: Option, value: object) -> list[str]:
@@ -152,6 +156,5 @@ def override_layer(overrides: Mapping[str, Any]) -> Layer:
 
 
 def _unknown(name: str, known: Collection[str], origin: str, also: Collection[str]) -> BadSetting:
-    """`also` are keys that a misspelled key may mean, but that are not listed as options."""
-    hint = nearest(name, [*known, *also])
-    return BadSetting(f"unknown option {name!r} in {origin}; {hint}known: {', '.join(sorted(known))}")
+    """`also` are keys that a misspelled key may mean, but that are no options."""
+    return BadSetting(f"unknown option {name!r} in {origin}; {hint(name, [*known, *also], 'docs/options.md')}")

@@ -12,6 +12,7 @@ An option has one key. The sink URI and the options use the key (`file-size`, `s
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -20,7 +21,7 @@ from typing import Any
 
 from tidegate.config.layers import config_layer, merged, override_layer, uri_layer
 from tidegate.config.options import OPTIONS
-from tidegate.config.sink_uri import SCHEMES, changefeed_id, redacted, split_sink_uri
+from tidegate.config.sink_uri import SCHEMES, changefeed_id, split_sink_uri
 from tidegate.config.store_keys import STORE_KEYS, read_access, shown_access
 from tidegate.config.text import duration_s, show_duration, show_size, size_bytes
 from tidegate.errors import BadSetting
@@ -30,6 +31,7 @@ from tidegate.format.encode.protocol import EXTENSIONS
 from tidegate.format.layout import PathOptions
 from tidegate.format.rules.rules import ColumnSelectors, EventFilters, Routes, Rules, TableFilter
 from tidegate.storage.access import NO_ACCESS, Access
+from tidegate.wording import redacted
 
 __all__ = [
     "OPTIONS",
@@ -40,7 +42,6 @@ __all__ = [
     "effective",
     "load_settings",
     "read_config",
-    "redacted",
     "shape",
     "show_duration",
     "show_size",
@@ -126,13 +127,15 @@ class Settings:
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The TOML file as nested dicts, for `load_settings`."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))  # some editors begin with a byte-order mark
     except OSError as exc:
         raise BadSetting(f"config file {os.fspath(path)!r} cannot be read: {exc.strerror or exc}") from exc
     except UnicodeDecodeError as exc:
         raise BadSetting(f"config file {os.fspath(path)!r} is not UTF-8 text: {exc.reason}") from exc
     except tomllib.TOMLDecodeError as exc:
         raise BadSetting(f"config file {os.fspath(path)!r} is not valid TOML: {exc}") from exc
+    except RecursionError:
+        raise BadSetting(f"config file {os.fspath(path)!r} is nested too deeply: no option is") from None
 
 
 _NOTHING: Mapping[str, Any] = {}
@@ -220,7 +223,16 @@ def _check(settings: Settings) -> None:
 
 
 def _remarks(settings: Settings) -> Iterator[str]:
-    """Notes about combinations that are allowed and may surprise."""
+    """Notes about values and combinations that are allowed and may surprise."""
+    if not settings.terminator:
+        yield "terminator is empty: nothing divides the rows of a file, so no reader can tell them apart"
+    if re.search(r"\\[nrt0]", settings.terminator):
+        yield (
+            f"terminator is {len(settings.terminator)} plain characters, {settings.terminator}, and no control "
+            'character: write %0D%0A in the sink URI, "\\r\\n" in TOML'
+        )
+    if settings.rules.filter.takes_nothing:
+        yield "filter.rules take no table, because each of them takes out: put one that takes in before them, as *.*"
     if settings.protocol == "csv":
         for key, option in OPTIONS.items():
             if option.only == "canal-json" and getattr(settings.canal, option.field.removeprefix("canal.")):

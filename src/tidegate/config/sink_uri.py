@@ -1,4 +1,4 @@
-"""The sink URI: its parts, the changefeed id made from it, and how it is printed without secrets."""
+"""The sink URI: its parts, and the changefeed id made from it."""
 
 from __future__ import annotations
 
@@ -104,20 +104,3 @@ def changefeed_id(sink_uri: str, access: Access = NO_ACCESS) -> str:
     readable = re.sub(r"[^A-Za-z0-9]+", "-", unquote(sink_uri)).strip("-")[-40:].strip("-")
     place = " ".join(filter(None, [sink_uri, access.get("endpoint"), access.get("account-name")]))
     return f"{readable}-{hashlib.blake2b(place.encode(), digest_size=4).hexdigest()}"
-
-
-# Matches access-key, secret-access-key, session-token, account-key, sas-token (and the `sig` of a token that was not
-# escaped), encryption-key, sse-kms-key-id, credentials-file and external-id of the object stores.
-_SECRET = re.compile(r"key|secret|token|passw|pwd|sas|credential|sig(nature)?$|external.?id", re.IGNORECASE)
-
-
-def redacted(uri: str) -> str:
-    """The URI as it may be printed: a password and all option values that may be secret become `***`."""
-    plain, mark, query = uri.partition("?")
-    hidden = re.sub(r"(://[^/@:]*):.*@", r"\1:***@", plain)
-    return hidden + mark + "&".join(_redacted_piece(piece) for piece in query.split("&"))
-
-
-def _redacted_piece(piece: str) -> str:
-    name, equals, _ = piece.partition("=")
-    return f"{name}=***" if equals and _SECRET.search(unquote(name)) else piece

@@ -73,7 +73,7 @@ STORE_KEYS: dict[str, dict[str, StoreKey]] = {
     },
     "gs": {
         "endpoint": _PLACE,
-        "credentials-file": StoreKey(),
+        "credentials-file": _SHOWN,
         "storage-class": _SHOWN,
         "predefined-acl": StoreKey(refused="the client cannot set one; give the bucket a policy instead"),
     },

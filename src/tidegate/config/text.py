@@ -6,7 +6,6 @@ than 0, not -1". A value that TiCDC's rules change is returned as `Adjusted`, wi
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import BadSetting
+from tidegate.wording import hint
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Entries:
             if (reason := (self.refused or {}).get(key)) and value:
                 raise BadSetting(f"has {key}, which is refused: {reason}")
             if key not in (*known, *self.idle, *(self.refused or ())):
-                raise BadSetting(f"has the unknown key {key!r}; {nearest(key, known)}known: {', '.join(known)}")
+                raise BadSetting(f"has the unknown key {key!r}; {hint(key, known, 'docs/options.md')}")
         return [(key, value) for key, value in entry.items() if key in known]
 
     def _value(self, key: str, value: object) -> Any:
@@ -216,14 +216,6 @@ class Entries:
 
     def _needed(self) -> list[str]:
         return [item.name for item in fields(self.kind) if item.name in ("matcher", "columns")]
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """`did you mean 'columns'? `, or nothing. For a known key in the wrong section it names the right section."""
-    spelled = name.replace("_", "-")
-    namesakes = [key for key in known if key.rpartition(".")[2] == spelled.rpartition(".")[2]]
-    near = namesakes or difflib.get_close_matches(spelled, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}? " if near else ""
 
 
 # Printers.

@@ -6,7 +6,6 @@ fails is retried after a pause; DDLs of other tables go on meanwhile.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +24,7 @@ from tidegate.control.order import Name
 from tidegate.control.schema_writes import SchemaWrites
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.life import Life, Work
+from tidegate.driver.log import log
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
 from tidegate.events import DDL
@@ -32,8 +32,13 @@ from tidegate.executor.rows import LANDED
 from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.ddl.filter import DdlRules
 from tidegate.format.rules.rules import Rules
+from tidegate.wording import human_seconds
 
-log = logging.getLogger("tidegate")
+_OVER = {
+    "written": "DDL %d/%d is over after %s, its schema files are written: %s",
+    "passed": "DDL %d/%d is over after %s, it has no schema file: %s",
+}
+_QUERY = 200  # letters of a query in the log
 
 
 def read_ddls(items: pa.Table, rules: Rules) -> tuple[list[Ddl], int]:
@@ -58,6 +63,12 @@ def _targets(event: DdlEvent, rules: Rules) -> tuple[Name, ...]:
     names = [(table.schema, table.table) for table in event.tables]
     names += [(table.old_schema, table.old_table) for table in event.tables if table.old_table]
     return tuple(rules.routes.target(*name) for name in names)
+
+
+def _short(event: DdlEvent) -> str:
+    """The query on one line, as it fits into a log."""
+    query = " ".join(event.query.split())
+    return query if len(query) <= _QUERY else f"{query[:_QUERY]}..."
 
 
 def layouts_of(ddls: Sequence[Ddl]) -> Numbers:
@@ -120,7 +131,9 @@ class DdlWriter:
             now = self.clock.steady()
             self.life.notify()
         for block, outcome in over:
-            log.debug("DDL of commit-ts %d is over: %s", block.ts, block.event.query)
+            log.info(
+                _OVER[outcome], block.key.ts, block.key.seq, human_seconds(now - block.arrived), _short(block.event)
+            )
             self.observer.ddl_over(block, outcome, now)
 
     def _failed(self, write: Write, event: DdlEvent, error: str) -> None:

@@ -6,9 +6,14 @@ The query's callback calls `ingest`, `accept` and `await_wake`, in this order. T
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+=======
+import json
+from collections.abc import Callable
+>>>>>>> door
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +31,7 @@ from tidegate.control.spool import ITEM_BYTES
 from tidegate.driver.ddl import layouts_of, read_ddls
 from tidegate.driver.demand import DemandFile
 from tidegate.driver.life import Life
+from tidegate.driver.log import log
 from tidegate.driver.observer import LeftOut, Observer, Read
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.refusals import Refusals
@@ -46,8 +52,7 @@ from tidegate.executor.layouts import read_layouts
 from tidegate.executor.rows import ERROR, FILTERED, ROWS, SET_ASIDE, STALE, UNKNOWN_LAYOUT
 from tidegate.executor.spool import Segments
 from tidegate.format.layout_texts import NO_LAYOUTS
-
-log = logging.getLogger("tidegate")
+from tidegate.wording import human_bytes
 
 
 @dataclass
@@ -202,7 +207,7 @@ class Intake:
             if not repeated + accepted.duplicates:
                 self.ledger.reading.measured(estimated_bytes, accepted.bytes + ITEM_BYTES * accepted.items)
             left_out = LeftOut(repeated, filtered, self._filtered_ddls, skipped, _rows_of(items, SET_ASIDE))
-            read = Read(newest_ts, repeated + len(ddls))
+            read = Read(newest_ts, repeated + len(ddls), _filtered_tables(items))
             self.observer.accepted(accepted, left_out, read, resolved_ts, now)
             self.observer.set_aside(aside)
             if self.floor is not None and resolved_ts >= self.floor.last_ts:
@@ -236,13 +241,23 @@ class Intake:
 
         The source then knows what may come. Raises SpoolTooSmall if waiting would be for ever.
         """
+        held_s = None
         with self.life.lock:
             if not self._may_return(batch):
-                self.observer.wake_held()
+                since = self.clock.steady()
+                self.observer.wake_held(self._held_by(batch))
                 self.life.wait_until(lambda: self._may_return(batch))
+                held_s = self.clock.steady() - since
             self.life.raise_error()
         self.demand.write()
-        self.observer.woken(self.clock.steady() - started)
+        self.observer.woken(self.clock.steady() - started, held_s)
+
+    def _held_by(self, batch: int) -> str:
+        if self.wakes_when_durable:
+            return f"micro-batch {batch} is not durable yet (dml-wake-mode = flush)"
+        spool = self.ledger.spool
+        sizes = [human_bytes(size) for size in (spool.occupied_bytes, spool.max_bytes, spool.low_mark)]
+        return "the spool has {} of {}; the source goes on at {}".format(*sizes)
 
     def _may_return(self, batch: int) -> bool:
         self.room_left.look()
@@ -273,6 +288,12 @@ def _newest_ts(items: pa.Table) -> int:
     """The greatest commit-ts of a change or a resolved mark, written or not."""
     items = items.filter(pc.not_equal(items["kind"], LAYOUT))
     return max(pc.max(items[name]).as_py() or 0 for name in ("first_ts", "last_ts"))
+
+
+def _filtered_tables(items: pa.Table) -> frozenset[tuple[str, str]]:
+    """Some of the tables with rows that the filter left out, as the tasks name them."""
+    texts = items.filter(pc.equal(items["kind"], FILTERED))["text"].to_pylist()
+    return frozenset((schema, table) for text in texts for schema, table in json.loads(text or "[]"))
 
 
 def _rows_of(items: pa.Table, kind: str) -> int:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable
@@ -44,6 +43,7 @@ from tidegate.driver.entries import (
     table_bytes,
 )
 from tidegate.driver.layout_record import LayoutRecord
+from tidegate.driver.log import log
 from tidegate.errors import LandingError, StoreUnavailable, TidegateError
 from tidegate.format.layout import PathOptions
 from tidegate.format.layout_texts import NO_LAYOUTS, LayoutTexts
@@ -52,8 +52,6 @@ from tidegate.storage.store import Store
 
 _COMPACT_AFTER = 256
 _LOOKS = 3
-
-log = logging.getLogger("tidegate")
 
 Patience = Callable[[int, StoreUnavailable], None]  # called after each failed try; raises when waiting is over
 

@@ -6,7 +6,6 @@ else; then the planner's next round; then moving remains of the spool.
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from tidegate.driver.demand import DemandFile
 from tidegate.driver.intake import Intake, warn_gone
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.life import Life, Work
+from tidegate.driver.log import log
 from tidegate.driver.moves import Moves
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
@@ -32,8 +32,6 @@ from tidegate.driver.scribe import Scribe
 from tidegate.errors import BrokenInvariant, SpoolLost, StoreUnavailable
 from tidegate.executor.rows import CONFLICT, ELSEWHERE, HUNG, LANDED, LOST
 from tidegate.executor.spool import Segments
-
-log = logging.getLogger("tidegate")
 
 
 @dataclass

@@ -5,7 +5,6 @@ It happens only while the spool is under pressure: a table that fails would othe
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,10 +15,9 @@ from tidegate.driver.causes import sentence_of
 from tidegate.driver.intake import warn_gone
 from tidegate.driver.jobs import Jobs
 from tidegate.driver.life import Life, Work
+from tidegate.driver.log import log
 from tidegate.driver.observer import Observer
 from tidegate.executor.spool import Appended, Segments
-
-log = logging.getLogger("tidegate")
 
 _EVERY_S, _PAUSE_S = 0.5, 10.0
 

@@ -7,7 +7,6 @@ only counted is told without it.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,11 +24,11 @@ from tidegate.control.ledger import Accepted, Durable, Ledger
 from tidegate.control.markers import Block
 from tidegate.control.rounds import Round
 from tidegate.driver.life import Life
+from tidegate.driver.log import log
 from tidegate.driver.view import View
 from tidegate.observe.metrics import Metrics
-from tidegate.observe.status import NAMED, Totals
-
-log = logging.getLogger("tidegate")
+from tidegate.observe.status import MOST_FILTERED, NAMED, Totals
+from tidegate.wording import human_seconds
 
 _MEASURE_EVERY_S = 0.5
 _DURATIONS = {
@@ -55,6 +54,7 @@ class Read(NamedTuple):
 
     newest_ts: int
     left_out: int  # rows that were durable before, and DDLs
+    filtered_tables: frozenset[tuple[str, str]] = frozenset()  # some tables with rows that the filter left out
 
 
 @dataclass
@@ -75,6 +75,9 @@ class Observer:
         self.view.resolved(resolved_ts, now)
         self.totals.newest_ts = max(self.totals.newest_ts, read.newest_ts)
         self.totals.left_out += read.left_out
+        self.totals.rows_filtered += left_out.filtered_rows
+        if len(self.totals.filtered_tables) < MOST_FILTERED:
+            self.totals.filtered_tables |= read.filtered_tables
         self.totals.rows_accepted += accepted.rows
         self.totals.bytes_accepted += accepted.bytes
         self.totals.duplicates += accepted.duplicates + left_out.repeated_rows
@@ -105,12 +108,16 @@ class Observer:
             self.asked("bad-rows", left_out.set_aside_rows)
         self.measure()
 
-    def wake_held(self) -> None:
+    def wake_held(self, cause: str) -> None:
+        """The upstream waits. The caller holds the lock."""
         self.metrics.inc("wake_suppressed_total")
         self.metrics.set("pending_post_enqueue", 1)
+        log.info("the wake is held back: %s", cause)
 
-    def woken(self, seconds: float) -> None:
-        """The micro-batch returns, so many seconds after it began."""
+    def woken(self, seconds: float, held_s: float | None) -> None:
+        """The micro-batch returns so many seconds after it began. Its wake was held back for `held_s`, if at all."""
+        if held_s is not None:
+            log.info("the upstream is woken after %s", human_seconds(held_s))
         self.metrics.inc("wake_calls_total")
         self.metrics.set("pending_post_enqueue", 0)
         self.metrics.observe("batch_duration_seconds", seconds)
@@ -160,8 +167,7 @@ class Observer:
     def failed(self, round_: Round, receipts: pa.Table, failed: NDArray[np.bool_]) -> None:
         """The status names a table from its first failure until it lands. The caller holds the lock."""
         if self.view.failures:
-            for owner in round_.dispatcher[~failed].tolist():
-                self.view.failures.pop(owner, None)
+            self._land_again(round_.dispatcher[~failed].tolist())
         if not failed.any():
             return
         errors, fresh = receipts["error"].to_pylist(), dict[int, str]()
@@ -174,6 +180,13 @@ class Observer:
             log.warning("landing %s failed, will retry: %s", self.ledger.queues.name(owner), error)
         if len(fresh) > NAMED:
             log.warning("landing %d tables more failed, will retry", len(fresh) - NAMED)
+
+    def _land_again(self, owners: list[int]) -> None:
+        back = [owner for owner in owners if self.view.failures.pop(owner, None) is not None]
+        for owner in back[:NAMED]:
+            log.info("%s lands again", self.ledger.queues.name(owner))
+        if len(back) > NAMED:
+            log.info("%d tables more land again", len(back) - NAMED)
 
     def land_tasks(self, running: int) -> None:
         self.metrics.set("land_tasks_running", running, executor="driver")

@@ -7,7 +7,6 @@ it. Nothing here waits for the store with the lock held.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from tidegate.driver.entries import Head, planned_files
 from tidegate.driver.inspection import checkpoint_in
 from tidegate.driver.journal import FencedOff, Journal, Snapshot
 from tidegate.driver.life import Life
+from tidegate.driver.log import log
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
 from tidegate.driver.retention import Retention
@@ -32,8 +32,6 @@ from tidegate.errors import LandingError, SinkEmptied, StoreUnavailable, Tidegat
 from tidegate.format.layout import METADATA, data_dir, metadata_text
 from tidegate.format.tables import SETTLED
 from tidegate.storage.store import Store
-
-log = logging.getLogger("tidegate")
 
 METADATA_EVERY_S = 2.0
 _LOOK_EVERY_S = 5.0

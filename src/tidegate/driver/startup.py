@@ -7,7 +7,6 @@ before the inspection has passed, so a refused sink stays as it is.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,13 +19,12 @@ from tidegate.control.limits import Limits
 from tidegate.control.names import Target
 from tidegate.driver.inspection import EMPTY, TICDC, inspect, refuse_changes, refuse_future, refuse_stranger
 from tidegate.driver.journal import Journal
+from tidegate.driver.log import log
 from tidegate.driver.recovery import Recovered, open_journal, restore
 from tidegate.errors import StoreRefused, StoreUnavailable
 from tidegate.executor.floor import Floor
 from tidegate.format.layout import RESERVED_PREFIX, PathOptions
 from tidegate.storage.store import Store
-
-log = logging.getLogger("tidegate")
 
 _PROBE = f"{RESERVED_PREFIX}/check/created"
 

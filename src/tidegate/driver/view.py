@@ -88,6 +88,7 @@ class View:
                 state=self._state(),
                 rows_accepted=totals.rows_accepted,
                 bytes_accepted=totals.bytes_accepted,
+                rows_filtered=totals.rows_filtered,
                 rows_landed=totals.rows_landed,
                 bytes_landed=totals.bytes_landed,
                 files=sum(totals.reasons.values()),

@@ -30,6 +30,7 @@ from tidegate.format.rules.changes import Splitter, TableRules
 from tidegate.sources import open_source
 
 ALWAYS_NEEDED = ("kind", "commit_ts", "seq")
+_NAMED = 50  # tables with rows that were left out
 NEEDED = ("schema_name", "table_name", "table_id", "table_version", "layout")
 _NUMBERS = (
     ("commit_ts", LAST_TS, "a commit-ts is a TSO, milliseconds << 18 | logical, in 0..2^63 - 2"),
@@ -75,9 +76,11 @@ def _ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> lis
         if (rest := task.splitter.rest()) is not None and not task.unknown:
             appender.append(rest)
     task.items.extend(_layout_items(task, job.room.layouts_path(name)))
-    for word, count, ts in ((STALE, appender.stale, appender.stale_ts), (FILTERED, task.filtered, task.filtered_ts)):
-        if count:
-            task.items.append(_control(word, ts=ts, rows=count))
+    if appender.stale:
+        task.items.append(_control(STALE, ts=appender.stale_ts, rows=appender.stale))
+    if task.filtered:
+        some = json.dumps(tables.left_out(_NAMED))
+        task.items.append(_control(FILTERED, some, task.filtered_ts, rows=task.filtered))
     return [*task.items, *(aside.items() if aside is not None else ())]
 
 

@@ -15,8 +15,8 @@ from tidegate.format.ddl.files import SchemaFile
 from tidegate.format.layout import DataKey
 
 # Kinds of items besides resolved, ddl and layout. The segment of a layout item is a file with new layouts. A stale one
-# counts rows that were durable before, a filtered one rows that the filter leaves out, one set aside rows of a table
-# that cannot be written, with the last reason as text.
+# counts rows that were durable before, a filtered one rows that the filter leaves out (its text: some of their tables,
+# as JSON), one set aside rows of a table that cannot be written, with the last reason as text.
 ROWS, STALE, FILTERED, UNKNOWN_LAYOUT, ERROR = "rows", "stale", "filtered", "unknown-layout", "error"
 SET_ASIDE = "set-aside"
 # Outcomes of a receipt:

@@ -47,7 +47,7 @@ _CHECKSUM_DIGITS = 10
 _FEWEST_DIGITS, _MOST_DIGITS = 6, 20
 _MARK = f"{RESERVED_PREFIX}%"
 _ENCODED = re.compile(r"%([0-9A-F]{2})")
-_MOST_NAME_BYTES = 255  # limit for one level of a path on common file systems
+_MOST_NAMES_BYTES = 700  # of schema and table: object stores take paths of 1024 bytes, file systems levels of 255
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,11 @@ def parse_metadata(text: str) -> int:
 
 
 def check_names(schema: str, table: str) -> None:
-    """Refuses a table whose names cannot be a path on storage, even if they are encoded."""
+    """Refuses a table whose names cannot be a path on any storage, even if they are encoded.
+
+    A name that only this sink does not take is no reason to refuse it: then the store refuses its files, and only
+    this table waits.
+    """
     _joined(schema, table)
 
 
@@ -220,10 +224,11 @@ def _table_dir(schema: str, table: str, table_id: int, options: PathOptions) -> 
 @lru_cache(maxsize=1024)
 def _joined(*names: str) -> str:
     levels = [_level(name, is_root=not at) for at, name in enumerate(names)]
-    if not all(0 < len(level.encode("utf-8", "surrogateescape")) <= _MOST_NAME_BYTES for level in levels):
+    size = sum(len(level.encode("utf-8", "surrogateescape")) for level in levels)
+    if not all(levels) or size > _MOST_NAMES_BYTES:
         raise BadEvents(
-            f"`{'`.`'.join(names)}` cannot be a path on storage, where a name has 1 to {_MOST_NAME_BYTES} bytes; "
-            "rename it, route it to another name or filter it"
+            f"`{'`.`'.join(names)}` cannot be a path on any storage, where a name is not empty and both names together "
+            f"have {_MOST_NAMES_BYTES} bytes at most; rename it, route it to another name or filter it"
         )
     return "/".join(levels)
 

@@ -248,7 +248,7 @@ class MetricsServer:
 
 def listen_address(addr: str) -> tuple[str, int]:
     """`listen_address(":9100")` is ("127.0.0.1", 9100): open to other machines only if an address says so."""
-    host, _, port = addr.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+    host, _, port = str(addr).rpartition(":")
+    if not isinstance(addr, str) or not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise BadSetting(f"metrics address {addr!r} must be HOST:PORT, such as 127.0.0.1:9100")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)

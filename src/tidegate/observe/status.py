@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NAMED = 20
+MOST_FILTERED = 1000
 USD_PER_REQUEST = 5e-6
 _RATE_OVER_S = 60.0
 
@@ -54,6 +55,7 @@ class Status:
     state: str
     rows_accepted: int
     bytes_accepted: int
+    rows_filtered: int
     rows_landed: int
     bytes_landed: int
     files: int
@@ -98,6 +100,8 @@ class Totals:
     duplicates: int = 0
     newest_ts: int = 0  # the greatest commit-ts that was read
     left_out: int = 0  # rows that were durable before, and DDLs
+    rows_filtered: int = 0  # rows that the filter left out
+    filtered_tables: set[tuple[str, str]] = field(default_factory=set)  # about `MOST_FILTERED` of their tables at most
     reasons: Counter[str] = field(default_factory=Counter)
     size_flushed: deque[int] = field(default_factory=_recent)
     file_sizes: deque[int] = field(default_factory=_recent)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidegate.errors import BadSetting
 from tidegate.events import EVENTS, LAYOUT, RESOLVED
+from tidegate.wording import hint
 
 Offset = dict[str, Any]
 Split = dict[str, Any]
@@ -122,12 +123,12 @@ def byte_count(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2].lower()])
 
 
-def read_query(query: str, readers: Mapping[str, Callable[[str], Any]], what: str) -> dict[str, Any]:
+def read_query(query: str, readers: Mapping[str, Callable[[str], Any]], what: str, page: str) -> dict[str, Any]:
     """The values of a URI's query. A reader raises a ValueError that says what it accepts: `a size such as 64KiB`."""
     values: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in readers:
-            raise BadSetting(f"{what}: unknown parameter {name!r}; known: {', '.join(sorted(readers))}")
+            raise BadSetting(f"{what}: unknown parameter {name!r}; {hint(name, readers, page)}")
         if name in values:
             raise BadSetting(f"{what}: parameter {name!r} is given twice; keep one")
         try:

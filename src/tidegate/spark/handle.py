@@ -7,7 +7,6 @@ where to go on.
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -21,26 +20,28 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate import sources
 from tidegate.clock import SystemClock
-from tidegate.config.settings import Settings, load_settings, redacted
+from tidegate.config.settings import Settings, load_settings
 from tidegate.control.retries import pause_s
 from tidegate.control.top import TableLine
 from tidegate.driver.causes import cause_of, sentence_of
 from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.jobs import Jobs
+from tidegate.driver.log import log
 from tidegate.driver.startup import Probe, no_probe, nobody_knows, probe
 from tidegate.errors import OnlyRepeats, TidegateError
+from tidegate.events import shown_time
 from tidegate.executor.land import land_files, land_schemas
 from tidegate.executor.spool import gather
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.status import Status
 from tidegate.sources.datasource import load_stream
+from tidegate.spark.given import Config, check_call, config_of
 from tidegate.spark.jobs import on_executor
 from tidegate.spark.query import OpenSource, Position, Query
 from tidegate.spark.session import check_session
 from tidegate.spark.wiring import changefeed_options, spool_options
 from tidegate.storage.store import StoreOpener, open_store
-
-log = logging.getLogger("tidegate")
+from tidegate.wording import redacted
 
 _RESTARTS = 5  # in a row, without a batch accepted in between
 
@@ -49,7 +50,7 @@ def write_stream(
     open_source: OpenSource,
     sink_uri: str,
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Config | None = None,
     metrics_addr: str | None = None,
     finite: bool = False,
     **options: Any,
@@ -58,9 +59,11 @@ def write_stream(
 
     `open_source(position)` is called with the position of the last wholly durable batch (None at first) and returns a
     streaming DataFrame that replays everything after it. `finite=True` reads what is there and ends (AvailableNow).
-    Options are those of the command line in snake_case: `flush_interval="5s"`, `file_size="64MiB"`.
+    `config` is the path of a `changefeed.toml`, or its content as a dict. Options are those of the command line in
+    snake_case: `flush_interval="5s"`, `file_size="64MiB"`.
     """
-    settings = load_settings(sink_uri, config, options)
+    check_call(open_source, sink_uri)
+    settings = load_settings(sink_uri, config_of(config), options)
     return start(open_source, settings, metrics_addr=metrics_addr, finite=finite)
 
 
@@ -230,6 +233,8 @@ class Handle:
             shards = self.settings.encoder_shards or self.slots
             run = Query(changefeed, self.events, self.finite, self.backlog, self.size, shards)
             changefeed.start()
+            ts, tables = changefeed.ledger.progress.checkpoint_ts, changefeed.ledger.queues.dispatchers.size
+            log.info("changefeed %s begins at %s; it knows %d tables", options.changefeed_id, _place(ts), tables)
             run.start()
         except BaseException as exc:
             changefeed.close()
@@ -268,6 +273,8 @@ class Handle:
         if not self._leave.is_set():
             run.changefeed.landing.land_all(self._leave)
         run.changefeed.confirm_sink()
+        checkpoint_ts = run.changefeed.status().checkpoint_ts
+        log.info("changefeed %s has landed all up to %s", self.settings.changefeed_id, _place(checkpoint_ts))
         if (failure := run.changefeed.life.error) is not None:
             raise failure
         if (sentence := run.changefeed.status().only_repeats) is not None:
@@ -302,6 +309,10 @@ class Handle:
         if self._server is not None:
             self._server.close()
             self._server = None
+
+
+def _place(checkpoint_ts: int) -> str:
+    return f"checkpoint-ts {shown_time(checkpoint_ts)}" if checkpoint_ts else "the beginning of the source"
 
 
 def may_pass(error: BaseException) -> bool:

@@ -21,6 +21,7 @@ from tidegate.errors import TidegateError
 from tidegate.executor.ingest import check_schema
 from tidegate.executor.jobs import IngestJob
 from tidegate.sources.datasource import SPLIT_COLUMN
+from tidegate.spark.given import check_events
 from tidegate.spark.jobs import run_ingest
 
 _POLL_S = 0.1
@@ -65,6 +66,7 @@ class Query:
         position = Position(progress.checkpoint_ts, progress.position) if resume else None
         self._end = progress.position
         events = self.events(position)
+        check_events(events)
         if events.columns != [SPLIT_COLUMN]:
             check_schema(events.columns, [field.dataType.simpleString() for field in events.schema.fields])
         state = str(self.changefeed.spool.query)

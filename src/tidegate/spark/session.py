@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,8 @@ from pyspark.sql import SparkSession
 
 from tidegate.errors import BadSetting
 
+log = logging.getLogger("spark")
+
 _TASK_ATTEMPTS = 4
 _JAVA_OPTIONS = "-XX:+UseParallelGC -XX:MaxNewSize=256m"  # unbounded it grows to a third of the heap, to no use
 _WORKER_PYTHON = str(files("tidegate") / "worker-python")
@@ -29,7 +33,7 @@ def local_session(slots: int | None = None, driver_memory: str = "2g") -> SparkS
     slots = slots or max(2, os.cpu_count() or 2)
     os.environ["PYSPARK_PYTHON"] = _worker_python()
     os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["TIDEGATE_PYTHON"] = sys.executable
-    logging = files("tidegate") / "log4j2.properties"
+    log4j = files("tidegate") / "log4j2.properties"
     conf = SparkConf()
     for key, value in {
         "spark.app.name": "tidegate",
@@ -37,7 +41,7 @@ def local_session(slots: int | None = None, driver_memory: str = "2g") -> SparkS
         "spark.driver.memory": driver_memory,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging} {_JAVA_OPTIONS}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} {_JAVA_OPTIONS}",
         "spark.scheduler.mode": "FAIR",
         "spark.sql.shuffle.partitions": str(slots),
         "spark.sql.streaming.minBatchesToRetain": "2",
@@ -58,11 +62,14 @@ def _worker_python() -> str:
 
 
 def _forward(lines: Iterable[bytes]) -> None:
-    """What the JVM and its workers say, but for what every start says."""
+    """What the JVM and its workers say goes into the log, but for what every start says."""
+    level = logging.WARNING
     for line in lines:
         if not line.startswith(_NO_NEWS):
-            sys.stderr.buffer.write(line)
-            sys.stderr.flush()
+            text = line.decode("utf-8", "replace").rstrip()
+            if found := re.match(r"spark (WARN|ERROR|FATAL) ", text):  # the lines of a trace follow without a level
+                level = logging.WARNING if found[1] == "WARN" else logging.ERROR
+            log.log(level, "%s", text)
 
 
 def check_session(spark: SparkSession) -> tuple[int, list[str]]:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
+from tidegate.wording import hidden
+
 REMOTE = ("s3", "gs", "azblob")
 
 
@@ -27,9 +29,8 @@ class Access:
 
     def hide(self, text: str) -> str:
         """The text without any secret, however a store's own message has spelled it."""
-        for value in sorted(filter(None, self.secrets), key=len, reverse=True):
-            for spelled in (value, quote(value), quote(value, safe="")):
-                text = text.replace(spelled, "***")
+        spelled = {form for value in self.secrets for form in (value, quote(value), quote(value, safe=""))}
+        text = hidden(text, spelled)
         return re.sub(r"(?i)((?:signature|sig)=)[^&\s\"']+", r"\1***", text)
 
 

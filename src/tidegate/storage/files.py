@@ -129,7 +129,8 @@ class FileStore:
         with _SortedErrors(path):
             try:
                 file = os.open(self._path(path), os.O_RDONLY)
-            except FileNotFoundError:
+            except OSError as exc:
+                _must_be_missing(exc)
                 return None
             try:
                 return _read(file)
@@ -145,7 +146,8 @@ class FileStore:
             try:
                 with open(self._path(path), "rb", buffering=0) as file:
                     return os.pread(file.fileno(), length, offset)
-            except FileNotFoundError:
+            except OSError as exc:
+                _must_be_missing(exc)
                 return None
 
     def size(self, path: str) -> int | None:
@@ -238,7 +240,10 @@ def _entries(folder: str) -> Sequence[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
             return sorted(found, key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError):
+    except NotADirectoryError:
+        return []
+    except OSError as exc:
+        _must_be_missing(exc)
         return []
 
 
@@ -250,15 +255,22 @@ def _size(path: str) -> int | None:
 def _stat(path: str) -> os.stat_result | None:
     try:
         return os.stat(path)
-    except FileNotFoundError:
+    except OSError as exc:
+        _must_be_missing(exc)
         return None
 
 
+def _must_be_missing(exc: OSError) -> None:
+    """There is no such file, also if its name is one that this file system does not take; else raises the error."""
+    if exc.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+        raise exc
+
+
 def _unlink(path: str) -> None:
-    try:  # noqa: SIM105 as `_SortedErrors`
+    try:
         os.unlink(path)
-    except FileNotFoundError:
-        pass
+    except OSError as exc:
+        _must_be_missing(exc)
 
 
 def _refuse_another(path: str, source: str, target: str, size: int) -> None:
@@ -315,6 +327,11 @@ class _SortedErrors:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(exc, OSError) and exc.errno == errno.ENAMETOOLONG:
+            raise StoreRefused(
+                f"{self._path}: {exc.strerror}, where a name has 255 bytes at most; rename the table, route it to "
+                "another name or filter it"
+            ) from exc
         if isinstance(exc, OSError):
             ours = StoreRefused if exc.errno in _REFUSED else StoreUnavailable
             raise ours(f"{exc.filename2 or exc.filename or self._path}: {exc.strerror or exc}") from exc

@@ -14,6 +14,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError
 from obstore.exceptions import UnauthenticatedError as Unauthenticated
 
 from tidegate.errors import StoreRefused, StoreUnavailable
+from tidegate.wording import hidden
 
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "AccountNotFound")
 _PASSING_CODES = (
@@ -25,27 +26,27 @@ _WRONG_REGION = ("AuthorizationHeaderMalformed", "PermanentRedirect", "Temporary
 _OLD_TOKEN = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 # What the client says about a request without an answer, and what we say instead.
 _UNANSWERED = (
-    (r"certificate", StoreRefused, "the server's TLS certificate is not trusted; check the endpoint"),
+    (r"certificate", StoreRefused, "the TLS certificate of {server} is not trusted; check the endpoint"),
     (r"path segment|parse path", StoreRefused, "a name on the sink is one that the client cannot read"),
     (r"scheme is not allowed", StoreRefused, "the endpoint is http; give it in the sink URI, or use https"),
-    (r"ConnectionRefused|onnection refused", StoreUnavailable, "the connection was refused"),
-    (r"dns error|lookup", StoreUnavailable, "the name of the server cannot be resolved; check the endpoint"),
-    (r"TimedOut|timed out|kind: Timeout", StoreUnavailable, "the server did not answer in time"),
+    (r"ConnectionRefused|onnection refused", StoreUnavailable, "the connection to {server} was refused"),
+    (r"dns error|lookup", StoreUnavailable, "the name of {server} cannot be resolved; check the endpoint"),
+    (r"TimedOut|timed out|kind: Timeout", StoreUnavailable, "{server} did not answer in time"),
     (
         r"IncompleteMessage|IncompleteBody|UnexpectedEof|decoding|kind: (Body|Decode)|ConnectionReset|reset by peer",
         StoreUnavailable,
-        "the answer was cut off",
+        "the answer of {server} was cut off",
     ),
 )
 
 
 @contextlib.contextmanager
-def sorted_errors(path: str, sink_uri: str, secrets: Sequence[str]) -> Iterator[None]:
+def sorted_errors(path: str, sink_uri: str, endpoint: str, secrets: Sequence[str]) -> Iterator[None]:
     """The client's errors become ours. They hold URLs, so none of them is shown, also not as a cause."""
     try:
         yield
     except (BaseError, FileNotFoundError, ValueError) as exc:
-        kind, sentence = _sorted(exc)
+        kind, sentence = _sorted(exc, endpoint)
         raise kind(scrubbed(f"{path}: {sentence} ({sink_uri})", secrets)) from None
 
 
@@ -77,10 +78,18 @@ def plain(exc: BaseException) -> str:
 
 def scrubbed(text: str, secrets: Sequence[str]) -> str:
     """Without anything that may be secret: values of the sink URI, signatures, queries of URLs."""
-    for value in sorted(secrets, key=len, reverse=True):
-        text = text.replace(value, "***")
+    text = hidden(text, secrets)
     text = re.sub(r"(https?://[^\s?\"']*)\?[^\s\"']*", r"\1?***", text)
     return re.sub(r"(?i)\b(sig|signature|credential|x-amz-[a-z-]+)=[^\s&,\"']*", r"\1=***", text)
+
+
+def _server(exc: BaseException, endpoint: str) -> str:
+    """`http://127.0.0.1:9000`: who was asked. Only scheme, host and port, because the rest of a URL may hold secrets.
+
+    The client does not always say it; then it was the endpoint.
+    """
+    found = re.search(r"performing [A-Z]+ (https?://[^/\s?@]+)", str(exc))
+    return found[1] if found else endpoint
 
 
 def _code(exc: BaseException) -> str:
@@ -96,14 +105,15 @@ def _said(exc: BaseException) -> str:
     return " ".join(filter(None, [str(status(exc) or ""), _code(exc)])) + message
 
 
-def _sorted(exc: BaseException) -> tuple[type[StoreRefused] | type[StoreUnavailable], str]:
+def _sorted(exc: BaseException, endpoint: str) -> tuple[type[StoreRefused] | type[StoreUnavailable], str]:
     code, number, text = _code(exc), status(exc), str(exc)
     by_platform = bool(re.search(r"token request|//169\.254\.|//sts\.", text.partition("status code")[0]))
     if not number and not isinstance(exc, (PermissionDeniedError, Unauthenticated, FileNotFoundError)):
         kind, sentence = next(
             ((kind, sentence) for sign, kind, sentence in _UNANSWERED if re.search(sign, text)),
-            (StoreUnavailable, "the request failed"),
+            (StoreUnavailable, "the request to {server} failed"),
         )
+        sentence = sentence.format(server=_server(exc, endpoint))
         if by_platform:
             sentence = f"no credentials in the sink URI or the environment, and asking the platform: {sentence}"
         return kind, sentence

@@ -61,6 +61,7 @@ class ObjectStore:
     def __init__(self, client: Client, sink_uri: str, prefix: str, access: Access, attributes: dict[str, str]) -> None:
         self._client, self._sink_uri, self._attributes = client, sink_uri, attributes
         self._secrets, self._one_put_bytes = access.secrets, access.one_put_bytes
+        self._endpoint = access.get("endpoint") or "the server"
         # The client's copies have neither the storage class of the object nor a key of the user's own.
         may_copy = not attributes and access.get("encryption-key") is None
         self._large = LargeFiles(
@@ -235,7 +236,7 @@ class ObjectStore:
         return self._prefix + path
 
     def _sorted_errors(self, path: str) -> contextlib.AbstractContextManager[None]:
-        return sorted_errors(path, self._sink_uri, self._secrets)
+        return sorted_errors(path, self._sink_uri, self._endpoint, self._secrets)
 
 
 def _md5_tag(data: bytes) -> str:

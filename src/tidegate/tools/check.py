@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidegate.clock import Clock
-from tidegate.config.settings import Settings, redacted, shape, show_size
+from tidegate.config.settings import Settings, shape, show_size
 from tidegate.driver.entries import NewerFormat
 from tidegate.driver.inspection import EMPTY, OURS, SET_BACK, STRANGER, Inspection, ahead_of_clock, inspect, sample
 from tidegate.driver.startup import NOT_KEPT, REACH, USE_ANOTHER
@@ -29,6 +29,7 @@ from tidegate.format.layout import (
     RESERVED_PREFIX,
 )
 from tidegate.storage.store import Store, WithDirectories, WithLargeFiles
+from tidegate.wording import redacted
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _SKEW_WARNING_S, _SKEW_PROBLEM_S = 5.0, 60.0

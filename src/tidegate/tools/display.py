@@ -1,17 +1,13 @@
-"""What `tidegate run` prints: a live block on a terminal, else a line every few seconds; a summary at the end."""
+"""What `tidegate run` prints: a live block on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TextIO
-
-import numpy as np
+from typing import TextIO
 
 from tidegate.clock import Clock
 from tidegate.config.settings import Settings, show_size
-from tidegate.driver.changefeed import Changefeed
-from tidegate.events import physical_time
 from tidegate.observe.status import DdlLine, Status
 
 _TERMINAL_EVERY_S, _LINE_EVERY_S = 0.5, 5.0
@@ -126,58 +122,3 @@ def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
         f"landed={rates.landed:.1f}MiB/s spool={status.spool_bytes / MIB:.0f}/{status.spool_max_bytes / MIB:.0f}MiB "
         f"files={status.files} checkpoint={status.checkpoint_ts} lag={status.lag_s:.1f}s{failing}"
     ]
-
-
-@dataclass(frozen=True)
-class Summary:
-    figures: dict[str, Any]
-
-    def text(self, program: str, source: str, sink: str) -> str:
-        f = self.figures
-        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(f["flush_reasons"].items())) or "none"
-        sizes = ", ".join(f"{name} {value:.2f}" for name, value in f["file_size_ratio"].items()) or "no files"
-        return "\n".join(
-            [
-                "",
-                f"  rows        {f['rows']:,} landed in {f['seconds']:.1f} s ({f['rows_per_s']:,.0f} rows/s)",
-                f"  bytes       {f['bytes'] / MIB:,.1f} MiB ({f['mib_per_s']:.1f} MiB/s)",
-                f"  files       {f['files']:,}; size against file-size ({show_size(f['file_size_bytes'])}): {sizes}",
-                f"  flushed by  {reasons}",
-                f"  checkpoint  {f['checkpoint_ts']} ({physical_time(f['checkpoint_ts']):%Y-%m-%d %H:%M:%S} UTC)",
-                *(
-                    f"  set aside   {bad['rows']:,} rows of {table}, in {bad['where']}: {bad['reason']}"
-                    for table, bad in f.get("set_aside", {}).items()
-                ),
-                *([f"  note        {f['only_repeats']}"] if f.get("only_repeats") else []),
-                "",
-                "next:",
-                f'  {program} verify --source "{source}" --sink "{sink}"',
-                f'  {program} run --source "{source}" --sink "{sink}" --duration 30s   (continues after this run)',
-                f"  {program} bench throughput",
-            ]
-        )
-
-
-def summary(status: Status, changefeed: Changefeed, seconds: float) -> Summary:
-    file_size = changefeed.options.limits.file_size_bytes
-    sizes = np.array(changefeed.totals.file_sizes) / file_size
-    quantiles = {f"p{q}": float(np.percentile(sizes, q)) for q in (10, 50, 90)} if len(sizes) else {}
-    return Summary(
-        {
-            "rows": status.rows_landed,
-            "bytes": status.bytes_landed,
-            "seconds": seconds,
-            "rows_per_s": status.rows_landed / seconds,
-            "mib_per_s": status.bytes_landed / MIB / seconds,
-            "files": status.files,
-            "file_size_bytes": file_size,
-            "file_size_ratio": quantiles,
-            "flush_reasons": status.reasons,
-            "checkpoint_ts": status.checkpoint_ts,
-            "duplicates": status.duplicates,
-            "set_aside": {table: asdict(bad) for table, bad in status.set_aside.items()},
-            "set_aside_rows": status.set_aside_rows,
-            "only_repeats": status.only_repeats,
-            "error": status.error,
-        }
-    )

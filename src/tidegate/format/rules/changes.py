@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,10 @@ class TableRules:
         if self.rules.ignored_start_ts:
             keep &= ~np.isin(rows.column("start_ts").fill_null(0).to_numpy(), list(self.rules.ignored_start_ts))
         return rows if keep.all() else rows.filter(pa.array(keep))
+
+    def left_out(self, most: int) -> list[tuple[str, str]]:
+        """Tables of which rows were left out, as the source names them, at most so many."""
+        return list(islice((name for name, kinds in self._ignored.items() if kinds is None or kinds), most))
 
     def _holds_system_schemas(self, rows: pa.RecordBatch) -> bool:
         names = rows.column("schema_name")

@@ -92,6 +92,10 @@ class TablePatterns:
                 return rule.takes
         return False
 
+    @property
+    def takes_nothing(self) -> bool:
+        return not any(rule.takes for rule in self._rules)
+
     def _as_compared(self, name: str) -> str:
         return name if self.case_sensitive else name.lower()
 

@@ -12,7 +12,6 @@ the names of the source; paths and rows use the names that `Routes.target` gives
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +20,7 @@ from tidegate.errors import BadSetting
 from tidegate.events import ROW_KINDS
 from tidegate.format.rules.matching import ColumnPatterns, GoRegex, TablePatterns
 from tidegate.format.tables import Layout
+from tidegate.wording import hint
 
 Name = tuple[str, str]  # schema and table
 Positions = tuple[int, ...]
@@ -60,6 +60,11 @@ class TableFilter:
         """Whether every table matches, except those of the system schemas."""
         return set(self.rules) <= {"*.*"}
 
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether no table can match: all rules take out."""
+        return self._patterns.takes_nothing
+
     @cached_property
     def _patterns(self) -> TablePatterns:
         return TablePatterns(self.rules or ("*.*",), self.case_sensitive)
@@ -93,9 +98,7 @@ class EventFilter:
         known = _KINDS_OF_EVENT.keys() | DDL_EVENTS
         for event in self.ignore_event:
             if event not in known:
-                near = difflib.get_close_matches(event.lower(), known, n=1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
-                raise BadSetting(f"cannot ignore the event {event!r}; {hint}known: {', '.join(sorted(known))}")
+                raise BadSetting(f"cannot ignore the event {event!r}; {hint(event.lower(), known, 'docs/options.md')}")
         for text in self.ignore_sql:
             GoRegex(text, case_sensitive=False)
 

@@ -55,7 +55,7 @@ class Workload:
 
 def parse_workload(query: str) -> Workload:
     """`parse_workload("tables=1&mix=0:0:100")`; refuses unknown names, values out of range and bad combinations."""
-    values = read_query(query, _READERS, "workload://sysbench")
+    values = read_query(query, _READERS, "workload://sysbench", "docs/workload.md")
     workload = Workload(**{name.replace("-", "_"): value for name, value in values.items()})
     if workload.rows < 2 and workload.mix[UPDATED] and workload.mix[DELETED]:
         raise BadSetting("workload://sysbench: a mix of updates and deletes needs rows=2 or more")
