@@ -14,8 +14,10 @@ import pytest
 
 from tidegate.clock import SystemClock
 from tidegate.driver.changefeed import Changefeed
+from tidegate.driver.journal import FencedOff
 from tidegate.errors import (
     BadEvents,
+    BadSetting,
     SpoolError,
     SpoolFull,
     SpoolTooSmall,
@@ -246,14 +248,24 @@ def test_the_first_error_ends_every_waiter_with_its_cause(opened: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "retry"), [(StoreUnavailable("x"), True), (StoreRefused("x"), False), (OSError("x"), True)]
+    ("cause", "kind", "retry", "exit_code"),
+    [
+        (StoreUnavailable("x"), StoreUnavailable, True, 1),
+        (StoreRefused("x"), StoreRefused, False, 1),
+        (BadSetting("x"), BadSetting, False, 2),
+        (FencedOff("x"), TidegateError, False, 1),
+        (OSError("x"), TidegateError, True, 1),
+    ],
 )
-def test_a_waiters_error_says_whether_a_new_start_may_help(opened: Open, cause: Exception, retry: bool) -> None:
+def test_a_waiters_error_is_of_the_same_type_as_its_cause(
+    opened: Open, cause: Exception, kind: type[TidegateError], retry: bool, exit_code: int
+) -> None:
+    """The type says whether a new start may help, and with which code the command ends."""
     changefeed = opened()
     changefeed.life.fail(cause)
     with pytest.raises(TidegateError) as caught:
         changefeed.intake.accept(0, ITEMS.empty_table(), None)
-    assert caught.value.retry is retry
+    assert (type(caught.value), caught.value.retry, caught.value.exit_code) == (kind, retry, exit_code)
 
 
 # -- metadata --------------------------------------------------------------------------------------------------------

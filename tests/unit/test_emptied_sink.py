@@ -61,16 +61,6 @@ def test_a_sink_that_was_emptied_is_noticed_also_when_idle(
     assert not SinkEmptied.retry, "a new start would take the empty sink for a new one"
 
 
-def test_a_batch_that_comes_after_the_first_error_ends_with_that_error_itself(opened: Open) -> None:
-    """The type says whether a new start may help, and with which code the process exits."""
-    changefeed = opened()
-    changefeed.life.fail(SinkEmptied("the journal is gone"))
-    with pytest.raises(SinkEmptied, match=r"^the journal is gone$"):
-        feed(changefeed, 0, TinySource().batch(0), "0")
-    with pytest.raises(SinkEmptied, match=r"^the journal is gone$"):
-        changefeed.intake.await_wake(0, 0.0)
-
-
 @pytest.mark.parametrize("fault", ["unavailable", "refuse"])
 def test_an_outage_is_no_emptied_sink(opened: Open, store: MemoryStore, fault: str) -> None:
     changefeed = opened()

@@ -109,6 +109,15 @@ def test_a_start_waits_while_another_removes_what_is_left_of_its_spool(tmp_path:
     LockedDirectory.take(tmp_path / "feed").release()
 
 
+def test_a_start_waits_for_a_sweep_that_a_busy_machine_stops_before_it_says_what_it_is(tmp_path: Path) -> None:
+    folder = LockedDirectory.take(tmp_path / "feed")
+    os.close(folder._lock)  # its process was killed
+    sweeper = os.open(tmp_path / "feed" / "lock", os.O_RDWR)
+    fcntl.flock(sweeper, fcntl.LOCK_EX)
+    threading.Timer(0.3, os.close, [sweeper]).start()
+    LockedDirectory.take(tmp_path / "feed").release()
+
+
 def test_never_two_have_a_directory_while_others_sweep(tmp_path: Path) -> None:
     inside: list[int] = []
     meetings: list[int] = []

@@ -8,11 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from tidegate.driver.changefeed import Changefeed
 from tidegate.driver.entries import FOLDER, object_bytes, table_of
 from tidegate.errors import BadEvents, StoreUnavailable, TidegateError
+from tidegate.executor.ingest import ingest
+from tidegate.executor.rows import ITEMS
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions, parse_data_path
 from tidegate.format.rules.rules import Route, Routes, Rules
@@ -27,6 +31,7 @@ from tidegate.testing import (
     FakeClock,
     MemoryStore,
     change,
+    events_batch,
     feed,
     layout_row,
     open_changefeed,
@@ -539,6 +544,34 @@ def test_columns_are_compared_also_with_a_layout_that_only_the_journal_has(tmp_p
         feed(changefeed, 2, [layout_row(OTHER), other], "end-2")
 
 
+def test_columns_are_compared_with_the_holder_that_a_landing_made_between_learning_and_accepting(
+    tmp_path: Path,
+) -> None:
+    """Table 2 takes the name over while a batch of table 3 is encoded; its layout is only in the journal by then."""
+    store, clock = MemoryStore(), FakeClock()
+    changefeed = opened(store, tmp_path, clock)
+    unused = [Layout((Column(f"c{n}", "int"),)) for n in range(4)]  # so that a file of layouts is not worth keeping
+    send(changefeed, 1, *map(layout_row, unused), row(1, 1))
+    land(changefeed)
+    send(changefeed, 2, row(2, 2, V2))  # it waits, and has no place yet
+    changefeed.scribe.write_progress()
+    another = Layout((*SHAPE.columns, Column("third", "int")))
+    given = row(3, 3, V2, layout=another.fingerprint, after=[b"3", b"x", b"4"])
+    intake, events = changefeed.intake, events_batch([layout_row(another), given])
+
+    def ingested() -> pa.Table:
+        return pa.Table.from_batches(ingest([events], intake.ingest_job(1, 1 << 30), "3-0-0"), ITEMS)
+
+    items = intake.ingest(3, ingested)
+    land(changefeed)
+    changefeed.book.layouts.ttl_s = 0.0
+    clock.advance(TTL_S)
+    changefeed.book.layouts.expire(clock.steady(), lambda: np.array([another.fingerprint]))
+    assert changefeed.book.layouts.missing(np.array([SHAPE.fingerprint])).tolist() == [SHAPE.fingerprint]
+    with pytest.raises(BadEvents, match=rf"tables 2 and 3 both land under shop.orders with version {V2}, but have"):
+        intake.accept(3, items, "end-3")
+
+
 def test_the_same_columns_with_other_keys_are_the_same_columns(tmp_path: Path) -> None:
     store = MemoryStore()
     changefeed = opened(store, tmp_path)
@@ -616,3 +649,21 @@ def test_without_directories_the_next_table_goes_on_behind_the_files_of_a_forgot
     land(changefeed)
     assert consumed(store, paths) == ["51@1", "52@2", "60@3"]
     assert changefeed.ledger.idle
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_without_directories_an_older_table_than_a_forgotten_one_is_refused(tmp_path: Path, restart: bool) -> None:
+    """A reader that begins anew reads by version: it would drop the rows of the newer table as too old."""
+    store, clock, paths = MemoryStore(), FakeClock(), PathOptions(partition_separator=False)
+    changefeed = opened(store, tmp_path, clock, partition_separator=False)
+    send(changefeed, 1, row(50, 1, V2), resolved=1)
+    land(changefeed)
+    forget(changefeed)
+    if restart:
+        changefeed.scribe.compact()
+        die(changefeed)
+        changefeed = opened(store, tmp_path, clock, partition_separator=False)
+    send(changefeed, 2, row(60, 2, V1), resolved=2)
+    with pytest.raises(BadEvents, match=f"table 60 lands under shop.orders with version {V1}, but another table has"):
+        land(changefeed)
+    assert consumed(store, paths) == ["50@1"]

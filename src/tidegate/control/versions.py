@@ -23,6 +23,7 @@ from tidegate.control.places import hashes
 from tidegate.control.planner import Planner
 from tidegate.control.queues import Queues
 from tidegate.control.rounds import Numbering, Round
+from tidegate.errors import BadEvents
 from tidegate.format.tables import CHECK, LOOK, SETTLED, WRITE
 
 
@@ -90,16 +91,31 @@ def _destinations(
             destinations[lane] = Destination(version, number, SETTLED)
         else:
             if version > own and round_.schema[first] == LOOK:
+                _refuse_older(queues, owner, own, version)
                 before = _leave_plain_path(queues, owner, before)
             destinations[lane] = Destination(int(round_.directory[first]), before, WRITE)
     return destinations, dropped
+
+
+def _refuse_older(queues: Queues, dispatcher: int, own: int, newer: int) -> None:
+    """Where there is only the plain path, nobody lands before the files of a newer version: a reader would drop those.
+
+    They are of another table, which was forgotten. The versions of one table never go back.
+    """
+    if queues.shared_lanes and queues.by_name:
+        target = queues.names.targets(np.array([dispatcher]))[0].as_py().replace("\0", ".")
+        raise BadEvents(
+            f"table {queues.key(dispatcher)[0]} lands under {target} with version {own}, but another table has files "
+            f"of version {newer} there, and with enable-partition-separator = false there is no directory for the "
+            "second; leave it true on a new prefix, or give each a target"
+        )
 
 
 def _leave_plain_path(queues: Queues, dispatcher: int, before: int) -> int:
     """The last number in this dispatcher's directory, if it must not follow the files on the plain path."""
     places, number = queues.places, np.array([dispatcher])
     is_own = queues.lanes.own[queues.dispatchers.lane[dispatcher]]
-    if is_own or queues.shared_lanes or not places.whole(number)[0]:
+    if is_own or not places.whole(number)[0]:
         return before
     places.give_up_plain(number)
     return 0

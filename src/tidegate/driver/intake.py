@@ -6,8 +6,14 @@ The query's callback calls `ingest`, `accept` and `await_wake`, in this order. T
 
 from __future__ import annotations
 
+<<<<<<< HEAD
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+=======
 import json
 from collections.abc import Callable
+>>>>>>> door
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -146,9 +152,8 @@ class Intake:
             for path in files:
                 layouts.learn(read_layouts(path), now)
             missing = layouts.missing(needed)
-        back = layouts.record.find_layouts(missing) if len(missing) else NO_LAYOUTS
+        self._bring_back(missing)
         with self.life.lock:
-            layouts.learn(back, now)
             missing = layouts.missing(needed)
             layouts.use(np.setdiff1d(needed, missing, assume_unique=True), now)
         never = np.intersect1d(unknown, missing)
@@ -157,6 +162,14 @@ class Intake:
                 f"rows use layout {never[0]} but no layout row defines it; "
                 "a source sends a layout row in the same or an earlier micro-batch than its first use"
             )
+
+    def _bring_back(self, missing: Numbers) -> Numbers:
+        """Ask the journal for layouts that were given up; returns those that it has."""
+        layouts = self.book.layouts
+        back = layouts.record.find_layouts(missing) if len(missing) else NO_LAYOUTS
+        with self.life.lock:
+            layouts.learn(back, self.clock.steady())
+        return back.fingerprint
 
     def _failed(self, name: str, sentence: str) -> TidegateError:
         """A task's error. If the spool has no space, a restart helps only if something in it could have landed."""
@@ -185,7 +198,7 @@ class Intake:
         repeated, filtered, newest_ts = _rows_of(items, STALE), _rows_of(items, FILTERED), _newest_ts(items)
         aside = items.filter(pc.equal(items["kind"], SET_ASIDE))
         now = self.clock.steady()
-        with self.life.lock:
+        with self._comparable(rows):
             self.life.raise_error()
             self.refusals.rows(rows)
             self.refusals.ddls(ddls)
@@ -207,6 +220,21 @@ class Intake:
         self.demand.write()
         self.observer.count_batch(accepted, left_out, sum(not path.endswith("-0.seg") for path in named))
         self.observer.count_times(_times(items))
+
+    @contextmanager
+    def _comparable(self, rows: pa.Table) -> Iterator[None]:
+        """The lock, with all layouts here that these rows are compared with.
+
+        Which these are may change at any time before: a landing may give a name to another table.
+        """
+        while True:
+            with self.life.lock:
+                missing = self.book.layouts.missing(np.unique(self.refusals.compared_layouts(rows)))
+                if not len(missing):
+                    yield
+                    return
+            if len(self._bring_back(missing)) < len(missing):
+                raise BrokenInvariant(f"layout {missing[0]} is used and neither here nor on record")
 
     # -- wake ----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from tidegate.errors import TidegateError, error_named
+
 _WAIT_S = 0.05
 
 T = TypeVar("T")
@@ -81,6 +83,9 @@ class Life:
         self._closed.wait(seconds)
 
     def raise_error(self) -> None:
-        """Every waiter ends with the first error itself: its type says whether a new start may help."""
-        if self.error is not None:
-            raise self.error
+        """Every waiter ends with the first error. Its type says whether a new start may help, and the exit code."""
+        if (cause := self.error) is not None:
+            kind = error_named(type(cause).__name__) if isinstance(cause, TidegateError) else None
+            stopped = (kind or TidegateError)(f"the changefeed has stopped: {cause}")
+            stopped.retry = not isinstance(cause, TidegateError) or cause.retry
+            raise stopped from cause
