@@ -6,14 +6,9 @@ The query's callback calls `ingest`, `accept` and `await_wake`, in this order. T
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import logging
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-=======
-import json
-from collections.abc import Callable
->>>>>>> door
 from dataclasses import dataclass, field
 
 import numpy as np
