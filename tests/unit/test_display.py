@@ -128,9 +128,7 @@ def test_log_lines_stand_above_the_block_and_nothing_is_left_of_a_larger_one() -
         display.write_above(f"a line of the log about {status.retrying_tables} tables " + "x" * 100)
     display.close(QUIET)
     lines = screen.lines()
-    assert [line[:41] for line in lines if "log" in line] == [
-        f"a line of the log about {n} tables xxxx"[:41] for n in (1234, 0, 1234, 0)
-    ]
+    assert [line.split(" ")[6] for line in lines if "log" in line] == ["1234", "0", "1234", "0"]
     first = lines.index(next(line for line in lines if line.startswith("running")))
     assert first == 8, "four lines of the log, each two lines long"
     assert [line.split(" ")[0] for line in lines[first:] if line] == [
