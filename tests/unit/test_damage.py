@@ -161,5 +161,5 @@ def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for sink in ("there", "a/b/c"):
         settings = load_settings(f"file://{tmp_path}/{sink}", None, {"spool.dir": str(tmp_path / "spool")})
-        assert [each.verdict for each in preflight(settings, FileStore(tmp_path / sink), SystemClock())] == [OK] * 11
+        assert {each.verdict for each in preflight(settings, FileStore(tmp_path / sink), SystemClock())} == {OK}
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["there"]

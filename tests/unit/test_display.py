@@ -82,8 +82,8 @@ def test_the_line_without_a_terminal_names_reason_and_next_try(shown: Callable[.
 def test_a_source_that_ends_shows_how_far_it_is_and_the_time_left(shown: Callable[..., str]) -> None:
     begun = replace(QUIET, source_begun_bytes=100 * MIB, source_left_bytes=100 * MIB)
     later = replace(begun, source_left_bytes=80 * MIB)
-    assert "20 %  80.0 MiB to read  40 s left" in shown(begun, later)
-    assert "source=80.0MiB to read, 40 s left" in shown(begun, later, is_terminal=False)
+    assert "20 %  80 MiB to read  40 s left" in shown(begun, later)
+    assert "source=80MiB to read, 40 s left" in shown(begun, later, is_terminal=False)
     assert "to read" not in shown(QUIET)
 
 
