@@ -45,7 +45,7 @@ def with_layout(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Each task sends the layout before its rows; repeats are harmless."""
     row = {"kind": "layout", "commit_ts": 0, "seq": 0, "layout": ORDERS.fingerprint, "ddl": ORDERS.to_json()}
     yield pa.RecordBatch.from_pylist([row], schema=EVENTS)
-    yield from batches
+    yield from (batch.cast(EVENTS) for batch in batches)  # all batches of a task have one schema
 
 
 def change_events(changes: DataFrame) -> DataFrame:

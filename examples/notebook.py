@@ -58,7 +58,7 @@ def with_marks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     last_ts = 0
     for batch in batches:
         last_ts = max(last_ts, pc.max(batch.column("commit_ts")).as_py() or 0)
-        yield batch
+        yield batch.cast(EVENTS)  # all batches of a task have one schema
     if last_ts:
         mark = {"kind": "resolved", "commit_ts": last_ts, "seq": 0}
         yield pa.RecordBatch.from_pylist([mark], schema=EVENTS)
