@@ -103,6 +103,11 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
     _add_ends(run)
     run.add_argument("--duration", metavar="30s", help="stop reading after this time (default: until the source ends)")
+    run.add_argument(
+        "--close-timeout",
+        metavar="1m",
+        help="leave so long after the stop, even if not all has landed (default: never)",
+    )
     run.add_argument("--report", metavar="FILE.json", help="write the summary as JSON")
     run.add_argument("--metrics-addr", metavar="HOST:PORT", help="serve Prometheus metrics (loopback by default)")
     run.add_argument("--slots", type=int, metavar="N", help="Spark task slots (default: the cores, at least 2)")

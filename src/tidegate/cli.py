@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from tidegate.wording import escaped, redacted, shell_word
 if TYPE_CHECKING:
     from tidegate.sources.mysql.address import Address
     from tidegate.spark.handle import Handle
+    from tidegate.tools.display import Display
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,7 +83,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from tidegate.spark.session import local_session
 
     settings = _settings(arguments)
-    duration = _duration(arguments.duration)
+    duration = _duration("--duration", arguments.duration)
+    _duration("--close-timeout", arguments.close_timeout)
     _check_source(arguments, settings)  # before Java starts
     _check_report(arguments.report)
     _print_options(settings, arguments.source)
@@ -91,7 +93,7 @@ def _run(arguments: argparse.Namespace) -> int:
         handle = start_source(
             arguments.source, settings, metrics_addr=arguments.metrics_addr, password_file=arguments.password_file
         )
-        return _attend(handle, settings, duration, arguments)
+        return _attend(handle, duration, arguments)
     finally:
         _stop_spark(spark)
 
@@ -148,7 +150,7 @@ def _check_source(arguments: argparse.Namespace, settings: Settings) -> None:
     open_source(uri, ordering=settings.ordering, wake_mode=settings.wake_mode, private=private).check()
 
 
-def _duration(text: str | None, flag: str = "--duration") -> float | None:
+def _duration(flag: str, text: str | None) -> float | None:
     if text is None:
         return None
     try:
@@ -187,30 +189,61 @@ class _Signals:
         self.asked += 1
 
 
-def _attend(handle: Handle, settings: Settings, duration: float | None, arguments: argparse.Namespace) -> int:
+@dataclass
+class _Closing:
+    """An orderly stop: reading ends, what is spooled lands. That may take as long as the store is away."""
+
+    handle: Handle
+    display: Display
+    timeout: str | None
+    gave_up: bool = False
+    _since: float | None = None
+
+    def begin(self) -> None:
+        if self._since is None:
+            self._since = time.monotonic()
+            self.handle.stop()
+            self.display.say("stopping: what is spooled lands; a second signal leaves at once")
+
+    def look(self) -> None:
+        limit = _duration("--close-timeout", self.timeout)
+        late = self._since is not None and limit is not None and time.monotonic() - self._since >= limit
+        if late and not self.gave_up and not self.handle.done:
+            self.gave_up = True
+            self.handle.leave()
+            self.display.say(f"left after --close-timeout {self.timeout}: what has not landed will be read again")
+
+
+def _attend(handle: Handle, duration: float | None, arguments: argparse.Namespace) -> int:
     """Poll, show, and stop when time is up or a signal comes."""
     from tidegate.tools.display import Display
     from tidegate.tools.summary import summary
 
-    signals, display, started = _Signals(), Display(sys.stdout, settings, SystemClock()), time.monotonic()
+    signals, display, started = _Signals(), Display(sys.stdout, SystemClock()), time.monotonic()
+    arguments.log.write = display.write_above if display.is_live and sys.stderr.isatty() else None
+    closing = _Closing(handle, display, arguments.close_timeout)
     if handle.metrics_port is not None:
         print(f"metrics on port {handle.metrics_port}", flush=True)
     while not handle.done:
         with contextlib.suppress(OnlyRepeats):  # raised again below, after the report that says so
             handle.await_termination(0.1)
         if signals.asked or (duration is not None and time.monotonic() - started >= duration):
-            handle.stop()
+            closing.begin()
         if signals.asked > 1:
-            print("\nleft at once: what was spooled and not landed will be read again", flush=True)
+            display.close(handle.status())
+            print("left at once: what was spooled and not landed will be read again", flush=True)
             os._exit(130)
-        display.show(handle.status())
+        closing.look()
+        if display.is_due:
+            display.show(handle.status())
     display.close(handle.status())
+    arguments.log.write = None
     report = summary(handle.status(), handle.changefeed, time.monotonic() - started)
     print(report.text(_program(), _repeated(arguments)))
     if arguments.report:
         Path(arguments.report).write_text(json.dumps(report.figures, indent=2) + "\n", encoding="utf-8")
     handle.await_termination()
-    return 0
+    return 1 if closing.gave_up else 0
 
 
 def _program() -> str:
@@ -262,7 +295,7 @@ def _verify_database(arguments: argparse.Namespace, settings: Settings) -> int:
     from tidegate.tools.verify_database import Patience, task_of, verify_database
 
     task = task_of(*_database(arguments), settings, open_store(settings.sink_uri, settings.access))
-    patience = Patience(_duration(arguments.timeout, "--timeout") or Patience.timeout_s)
+    patience = Patience(_duration("--timeout", arguments.timeout) or Patience.timeout_s)
     wanted = replace(
         task,
         patience=patience,

@@ -16,6 +16,8 @@ TidegateError
 │   ├── SpoolTooSmall     what must be read does not fit: make the spool larger; a restart would end the same way
 │   └── SpoolLost         the spool is full or gone: a restart reads its changes again (retry = True)
 │       └── SpoolFull     no space is left where it is
+├── StillStarting         a question came before there is an answer: ask again (retry = True)
+├── SessionStopped        the Spark session was stopped under a changefeed
 ├── SinkEmptied           the journal of a running changefeed is gone, so what it landed may be, too
 ├── OnlyRepeats           every change that was read counts as written already: the checkpoint may be wrong
 ├── VerifyError           storage does not hold what the source says
@@ -87,6 +89,14 @@ class SpoolFull(SpoolLost):
 
 
 class SpoolTooSmall(SpoolError):
+    pass
+
+
+class StillStarting(TidegateError):
+    retry = True
+
+
+class SessionStopped(TidegateError):
     pass
 
 

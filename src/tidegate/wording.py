@@ -96,7 +96,8 @@ def human_bytes(size: float) -> str:
     power = 0
     while size >= 999.5 and power < len(_UNITS) - 1:
         size, power = size / 1024, power + 1
-    return f"{size:.1f} {_UNITS[power]}" if power and size < 99.95 else f"{size:.0f} {_UNITS[power]}"
+    digits = f"{size:.1f}".removesuffix(".0") if power and size < 99.95 else f"{size:.0f}"
+    return f"{digits} {_UNITS[power]}"
 
 
 def human_seconds(seconds: float) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow.csv import read_csv
 from pyspark.sql import DataFrame, SparkSession
 
 import tidegate
@@ -203,7 +202,7 @@ def test_a_query_stopped_from_outside_is_started_again(spark: SparkSession, plac
     handle = start_source(ENDLESS, settings)
     until(lambda: handle.status().files > 2)
     first = handle.changefeed
-    query = handle._run._query
+    query = handle._query._query
     assert query is not None
     query.stop()  # from outside, as an operator would in Spark's UI
     until(lambda: handle.changefeed is not first and handle.status().files > 2)
@@ -312,15 +311,6 @@ def test_one_changefeed_at_a_time_uses_a_spool(spark: SparkSession, place: Calla
     with pytest.raises(TidegateError, match="in use by another process"):
         start_source(ENDLESS, place())
     stopped(handle)
-
-
-def test_the_example_of_the_documentation_runs(spark: SparkSession, tmp_path: Path, events_dir: str) -> None:
-    example = Path(__file__).parents[2] / "examples" / "write_stream.py"
-    space: dict[str, Any] = {"__name__": "example"}
-    exec(compile(example.read_text(), str(example), "exec"), space)
-    status = space["land"](spark, events_dir, f"file://{tmp_path}/out")
-    assert status.rows_landed == 20_000
-    assert read_csv(next((tmp_path / "out").rglob("CDC*.csv"))).num_rows > 0
 
 
 def test_a_short_flush_delay_makes_10000_one_row_tables_durable_long_before_the_interval(

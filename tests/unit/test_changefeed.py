@@ -666,7 +666,7 @@ def test_chunks_are_a_small_part_of_a_file() -> None:
 
 # -- metrics ---------------------------------------------------------------------------------------------------------
 
-# The changefeed does not know its source; what moves, expires or is set aside has tests of its own.
+# These are fed in test_metric_meanings.py.
 NOT_FED_HERE = {"source_backlog_bytes", "spool_moved_bytes_total", "expired_files_total", "set_aside_rows_total"}
 
 
@@ -677,7 +677,7 @@ def moved(changefeed: Changefeed) -> set[str]:
     return {m.name for m in METRICS if (f"{m.name}_count" if m.kind == "histogram" else m.name) in shown}
 
 
-def test_every_metric_that_the_engine_feeds_moves(opened: Open, store: MemoryStore, clock: FakeClock) -> None:
+def test_every_metric_moves(opened: Open, store: MemoryStore, clock: FakeClock) -> None:
     changefeed = opened(spool_type="memory", spool_max_bytes=1 << 20, file_size_bytes=1_000, dispatcher_share=1.0)
     land, seen = changefeed.jobs.run_files, set[str]()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -21,9 +20,7 @@ from tidegate.testing import (
     feed,
     layout_row,
     resolved_row,
-    tiny_settings,
 )
-from tidegate.tools.display import Display
 
 Open = Callable[..., Changefeed]
 WIDE = Layout((*SHAPE.columns, Column("w", "int")))
@@ -120,22 +117,13 @@ def test_the_marker_says_whose_changes_wait_behind_the_ddl(opened: Open) -> None
     ]
 
 
-def test_the_lines_are_part_of_the_status_as_json_and_of_the_display(opened: Open, tmp_path: Any) -> None:
+def test_the_lines_are_part_of_the_status_as_json_and_of_the_display(opened: Open, shown: Callable[..., str]) -> None:
     changefeed = opened()
     feed(changefeed, 0, [layout_row(), insert(1), *(comment(ts) for ts in range(5, 10)), resolved(2)], "0")
     advance(changefeed, 7.0)
     status = changefeed.status()
     assert asdict(status)["ddls"][f"{START_TS + 5}/0"]["waits_for"] == "changes before it"
-    live, plain = Terminal(), io.StringIO()
-    for out in (live, plain):
-        display = Display(out, tiny_settings(tmp_path), clock := FakeClock())
-        clock.advance(60.0)
-        display.show(status)
-    assert f"ddl {START_TS + 5}/0 waits for changes before it (7 s): ALTER TABLE `t1` COMMENT ''" in live.getvalue()
-    assert "ddl and 2 DDLs more" in live.getvalue()
-    assert f"5 DDLs, {START_TS + 5}/0 waits for changes before it (7 s)" in plain.getvalue()
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+    live, plain = shown(status, width=120), shown(status, is_terminal=False)
+    assert f"ddl        {START_TS + 5}/0 waits for changes before it (7.0 s): ALTER TABLE `t1` COMMENT ''" in live
+    assert "ddl        and 2 DDLs more" in live
+    assert f"5 DDLs, {START_TS + 5}/0 waits for changes before it (7.0 s)" in plain

@@ -61,3 +61,35 @@ def test_the_walks_name_methods_that_exist() -> None:
     named = [found for found in _MEMBER.findall(text("CONTRIBUTING.md")) if found[1] != "md"]
     assert named
     assert [f"{kind}.{name}" for kind, name in named if name not in known.get(kind, ())] == []
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub makes of a heading: `## What a start finds` is `#what-a-start-finds`."""
+    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return kept.replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {slug(heading) for heading in found}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
+    plain = re.sub(r"```.*?```", "", text(page), flags=re.DOTALL)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", plain):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        to = (ROOT / page).parent / path if path else ROOT / page
+        if not to.exists() or (anchor and anchor not in anchors(to)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = text("docs/README.md")
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    unnamed = [str(path) for path in pages if f"({path})" not in index and path.parts[0] != "decisions"]
+    assert unnamed == ["README.md"]

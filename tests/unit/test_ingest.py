@@ -20,7 +20,7 @@ from tidegate.executor.floor import Floor
 from tidegate.executor.ingest import check_schema, ingest
 from tidegate.executor.jobs import IngestJob, IngestOptions
 from tidegate.executor.layouts import read_layouts
-from tidegate.executor.rows import ERROR, ITEMS, ROWS, STALE, UNKNOWN_LAYOUT
+from tidegate.executor.rows import ERROR, ITEMS, ROWS, STALE, TIMES, UNKNOWN_LAYOUT
 from tidegate.executor.segments import FileRoom
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout_texts import NO_LAYOUTS, LayoutTexts
@@ -42,7 +42,7 @@ def job(folder: str | Path, **changes: Any) -> IngestJob:
 
 def run(task: IngestJob, *batches: list[Row], name: str = "0-0-0") -> list[Item]:
     items = pa.Table.from_batches(ingest(map(events_batch, batches), task, name), ITEMS)
-    return list(items.to_pylist())
+    return [item for item in items.to_pylist() if item["kind"] != TIMES]
 
 
 def naive(row: Row) -> bytes:

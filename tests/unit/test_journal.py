@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tidegate.clock import SystemClock
 from tidegate.control.records import TABLES
 from tidegate.driver.changefeed import Changefeed
-from tidegate.driver.entries import FILES, Head, date_of, layouts_of
+from tidegate.driver.entries import FILES, Head, date_of, object_of
 from tidegate.driver.journal import FencedOff, Journal, Snapshot
 from tidegate.driver.recovery import open_journal
 from tidegate.errors import StoreRefused, StoreUnavailable, TidegateError
@@ -642,7 +642,7 @@ def test_layouts_and_position_survive_a_restart(tmp_path: Path) -> None:
 
 def layouts_on_record(objects: Objects) -> list[list[int]]:
     """The fingerprints in each entry that has some."""
-    found = [layouts_of(objects[path]) for path in sorted(objects) if path.endswith(".entry")]
+    found = [object_of(path, objects[path])[1] for path in sorted(objects) if path.endswith(".entry")]
     return [table["fingerprint"].to_pylist() for table in found if table is not None]
 
 
@@ -659,7 +659,9 @@ def test_a_layout_goes_on_record_once_and_its_entry_stays(tmp_path: Path) -> Non
     assert not len(changefeed.scribe.head().layouts)
     assert layouts_on_record(objects) == [sorted([SHAPE.fingerprint, WIDE.fingerprint])], "small entries are one"
     (snapshot,) = (data for path, data in objects.items() if path.endswith(".snapshot"))
-    assert layouts_of(snapshot)["entry"].to_pylist() == [changefeed.scribe.journal.number] * 2  # type: ignore[index]
+    _, record = object_of("a snapshot", snapshot)
+    assert record is not None
+    assert record["entry"].to_pylist() == [changefeed.scribe.journal.number] * 2
     changefeed.close()
 
 

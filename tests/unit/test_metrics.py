@@ -5,7 +5,8 @@ import socket
 import urllib.error
 import urllib.request
 from collections import Counter as Count
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tidegate.driver.changefeed import Changefeed
 from tidegate.errors import BadSetting, BrokenInvariant
 from tidegate.observe.metrics import (
     ALWAYS,
@@ -25,8 +27,11 @@ from tidegate.observe.metrics import (
     PREFIX,
     Metric,
     Metrics,
+    MetricsServer,
     listen_address,
 )
+from tidegate.spark.answers import answer
+from tidegate.testing import TinySource, feed
 
 
 def some_labels(metric: Metric) -> dict[str, str]:
@@ -46,14 +51,6 @@ def buckets(metrics: Metrics, name: str, **labels: str) -> dict[str, float]:
         for sample in family.samples
         if family.name == PREFIX + name and labels.items() <= sample.labels.items() and "_created" not in sample.name
     }
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_every_metric_moves(metric: Metric) -> None:
-    metrics = Metrics("feed")
-    assert metrics.value(metric.name, **some_labels(metric)) == 0
-    move(metrics, metric)
-    assert metrics.value(metric.name, **some_labels(metric)) == (1 if metric.kind == HISTOGRAM else 3)
 
 
 def test_no_name_stands_twice_in_the_table() -> None:
@@ -192,19 +189,48 @@ def test_a_bad_address_is_refused_with_an_example(addr: str) -> None:
         listen_address(addr)
 
 
-def test_what_is_asked_for_beside_the_metrics_is_answered_as_json() -> None:
-    def asked(path: str, query: Mapping[str, str]) -> Any:
-        if path == "/tables" and query.get("by") == "colour":
-            raise BadSetting("tables are listed by lag")
-        return {"path": path, **query} if path == "/tables" else None
+def answered(server: MetricsServer, path: str) -> tuple[int, Any]:
+    """The HTTP status and the JSON of an answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}") as found:
+            return found.status, json.load(found)
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, json.load(exc)
 
-    with Metrics("tiny").serve("127.0.0.1:0", asked) as server:
-        home = f"http://127.0.0.1:{server.port}"
-        with urllib.request.urlopen(f"{home}/tables?by=lag&k=3") as answer:
-            assert json.load(answer) == {"path": "/tables", "by": "lag", "k": "3"}
-        with urllib.request.urlopen(f"{home}/tables?by=colour") as answer:
-            assert json.load(answer) == {"error": "tables are listed by lag"}
-        with urllib.request.urlopen(f"{home}/metrics") as answer:
-            assert b"ticdc_sink_cloud_storage_" in answer.read()
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"{home}/nothing")
+
+def test_what_is_asked_for_beside_the_metrics_is_answered_as_json(opened: Callable[..., Changefeed]) -> None:
+    changefeed = opened()
+    feed(changefeed, 0, TinySource().batch(0), "0")
+    with changefeed.metrics.serve("127.0.0.1:0", partial(answer, changefeed=lambda: changefeed)) as server:
+        status, tables = answered(server, "/status"), answered(server, "/tables?by=lag&k=1")
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics") as found:
+            assert b"ticdc_sink_cloud_storage_" in found.read()
+    assert (status[0], status[1]["rows_accepted"]) == (200, 4)
+    assert (tables[0], len(tables[1])) == (200, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "sentence"),
+    [
+        ("/status", 503, "the changefeed is starting; ask again in some seconds"),
+        ("/tables", 503, "the changefeed is starting; ask again in some seconds"),
+        ("/status?k=3", 400, "/status does not know 'k'; it takes no parameters"),
+        ("/tables?by=lag&n=3", 400, "/tables does not know 'n'; it takes by and k"),
+        ("/tables?k=many", 400, "k='many' must be a whole number from 1 to 1000"),
+        ("/tables?k=", 400, "k='' must be a whole number from 1 to 1000"),
+        ("/tables?k=0", 400, "k='0' must be a whole number from 1 to 1000"),
+        ("/nothing", 404, "there is no /nothing; ask for /metrics, /status or /tables"),
+    ],
+)
+def test_a_question_too_early_or_wrong_is_answered_by_a_sentence(path: str, code: int, sentence: str) -> None:
+    with Metrics("tiny").serve("127.0.0.1:0", partial(answer, changefeed=lambda: None)) as server:
+        assert answered(server, path) == (code, {"error": sentence})
+
+
+def test_a_list_by_what_is_unknown_is_a_bad_question(opened: Callable[..., Changefeed]) -> None:
+    changefeed = opened()
+    with changefeed.metrics.serve("127.0.0.1:0", partial(answer, changefeed=lambda: changefeed)) as server:
+        code, found = answered(server, "/tables?by=colour")
+    assert code == 400
+    assert "not by 'colour'" in found["error"]

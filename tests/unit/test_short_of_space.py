@@ -9,7 +9,6 @@ import pytest
 
 from tidegate.driver.changefeed import Changefeed
 from tidegate.testing import TinySource, feed
-from tidegate.tools import display
 
 Open = Callable[..., Changefeed]
 SOURCE = TinySource()
@@ -57,10 +56,9 @@ def test_a_running_changefeed_says_it_by_itself(opened: Open) -> None:
     assert changefeed.status().shortage is not None
 
 
-@pytest.mark.parametrize("show", [display._block, display._line])
-def test_the_display_shows_it(opened: Open, show: Callable[..., list[str]]) -> None:
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_display_shows_it(opened: Open, shown: Callable[..., str], is_terminal: bool) -> None:
     changefeed = opened()
     changefeed.spool.reserve_bytes = 1 << 60
     look(changefeed)
-    status = changefeed.status()
-    assert "MiB are free under" in "\n".join(show(status, display._rates(status, None, 1.0), 1.0))
+    assert "MiB are free under" in shown(changefeed.status(), is_terminal=is_terminal)

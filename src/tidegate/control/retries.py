@@ -50,6 +50,11 @@ class WaitingLine(Generic[T]):
         self._added += 1
         heapq.heappush(self._heap, (due, self._added, what))
 
+    @property
+    def next_due(self) -> float | None:
+        """The first moment that comes; None if nothing waits."""
+        return self._heap[0][0] if self._heap else None
+
     def first_due(self, now: float) -> T | None:
         """The first whose moment has come; it stays in the line."""
         return self._heap[0][2] if self._heap and self._heap[0][0] <= now else None
@@ -85,6 +90,11 @@ class Retries:
     def waiting_items(self) -> int:
         """Items of rounds that wait for their retry."""
         return sum(len(round_.slots) for line in (self._failed, self._suspects) for round_ in line)
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next of them is retried; None if there is none."""
+        return min((due for line in (self._failed, self._suspects) if (due := line.next_due) is not None), default=None)
 
     def failed(self, round_: Round, files: NDArray[np.bool_], hung: NDArray[np.bool_], now: float) -> None:
         """These files of the round did not land. Lanes that hung are retried apart from the others."""

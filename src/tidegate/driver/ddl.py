@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ from tidegate.driver.log import log
 from tidegate.driver.observer import Observer
 from tidegate.driver.plans import PlanBook
 from tidegate.events import DDL
-from tidegate.executor.rows import LANDED
+from tidegate.executor.rows import LANDED, SchemaPlan
 from tidegate.format.ddl.events import DdlEvent
 from tidegate.format.ddl.filter import DdlRules
 from tidegate.format.rules.rules import Rules
@@ -107,7 +108,7 @@ class DdlWriter:
             events = {write.key: self.ledger.blocking.blocks[write.key].event for write in writes}
             plans = self.book.schema_plans(writes, events)
         with_files = [plan for plan in plans if plan.files]
-        receipts = self.jobs.land_schemas(with_files, self.book.options).to_pylist() if with_files else []
+        receipts = self._land(with_files) if with_files else []
         answers = {receipt["file"]: receipt for receipt in receipts}
         written = []
         for plan, write in zip(plans, writes, strict=True):
@@ -120,6 +121,11 @@ class DdlWriter:
         self.observer.count_schema_files(
             [receipt["schema_write_s"] for receipt in receipts], sum(receipt["requests"] for receipt in receipts)
         )
+
+    def _land(self, plans: list[SchemaPlan]) -> list[dict[str, Any]]:
+        with self.observer.land_job(items=0):
+            receipts: list[dict[str, Any]] = self.jobs.land_schemas(plans, self.book.options).to_pylist()
+        return receipts
 
     def _written(self, written: list[tuple[Write, str]]) -> None:
         """All at once, because every notice wakes the other land threads."""

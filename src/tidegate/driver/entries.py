@@ -68,10 +68,23 @@ _ZERO = pa.scalar(0, pa.int64())
 _SINCE_FORMAT_1 = {"first_ts": _ZERO, "first_seq": _ZERO, "checksum": pa.scalar(_NO_CHECKSUM, pa.int64())}
 
 
+UNREADABLE = (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError)  # what a damaged object raises
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # of a table in Arrow's stream format
+
+
 class NewerFormat(StoreRefused):
     """A later release wrote this journal."""
 
     remedy = "use the release that wrote it or a later one, or give another prefix"
+
+
+class DamagedJournal(StoreRefused):
+    """An object of the journal is missing or cannot be read."""
+
+    remedy = (
+        "bring the object back from a copy; or remove all of _tidegate/journal, and the next start takes the sink over "
+        "at the checkpoint in `metadata` and writes again what is beyond it"
+    )
 
 
 class PlannedFile(NamedTuple):
@@ -256,8 +269,25 @@ def table_of(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
 
 
-def layouts_of(data: bytes) -> pa.Table | None:
-    """The table about layouts of an object of the journal, if it has one."""
-    reader = pa.BufferReader(data)
-    pa.ipc.open_stream(reader).read_all()
-    return pa.ipc.open_stream(reader).read_all() if reader.tell() < len(data) else None
+def object_of(path: str, data: bytes) -> tuple[pa.Table, pa.Table | None]:
+    """The table of an object of the journal, and its table about layouts, if it has one. Raises DamagedJournal."""
+    try:
+        reader = pa.BufferReader(data)
+        first = _whole_table(reader, data)
+        return first, _whole_table(reader, data) if reader.tell() < len(data) else None
+    except UNREADABLE as exc:
+        raise damaged(path, len(data)) from exc
+
+
+def _whole_table(reader: pa.BufferReader, data: bytes) -> pa.Table:
+    """Arrow also reads a table that ends early, between two of its parts; so its end must be there."""
+    table = pa.ipc.open_stream(reader).read_all()
+    if data[reader.tell() - len(_END) : reader.tell()] != _END:
+        raise ValueError("its end is missing")
+    return table
+
+
+def damaged(path: str, size: int) -> DamagedJournal:
+    return DamagedJournal(
+        f"{path} is damaged: nobody can read the {size} bytes that are left of it; {DamagedJournal.remedy}"
+    )

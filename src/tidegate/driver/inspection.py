@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tidegate.driver.entries import FOLDER, NewerFormat, head_of
+from tidegate.driver.entries import FOLDER, UNREADABLE, NewerFormat, damaged, head_of
 from tidegate.errors import BadSetting, StoreRefused, StoreUnavailable
 from tidegate.events import physical_ms, shown_time
 from tidegate.format.encode.protocol import EXTENSIONS
@@ -38,13 +38,21 @@ from tidegate.storage.store import Store
 EMPTY, OURS, TICDC, STRANGER = "empty", "ours", "ticdc", "stranger"
 SAMPLE = 1000  # objects that are looked at
 _HEAD_BYTES = 1 << 20
-_UNREADABLE = (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError)
 _AHEAD_S = 600.0  # clocks differ by less
 SET_BACK = f"set the clock, or put the true checkpoint-ts into `{METADATA}`"
 _DATA_NAME = re.compile(r"CDC(?:_.+_)?(?P<number>[0-9]{6,20})(?P<extension>\.[a-z0-9]+)", re.ASCII)
 _INDEX_NAME = re.compile(r"CDC(?:_.+)?\.index")
 _DATES = {"day": r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "month": r"[0-9]{4}-[0-9]{2}", "year": r"[0-9]{4}"}
 _NUMBER = re.compile(r"[0-9]{1,20}", re.ASCII)
+
+
+class UnreadableMetadata(StoreRefused):
+    """Nobody knows how far the writer before was."""
+
+    remedy = (
+        f'write the checkpoint of the writer before into `{METADATA}`, as {{"checkpoint-ts":463267587686400007}}; or '
+        "delete it, and the next start reads the source from its beginning"
+    )
 
 
 class Change(NamedTuple):
@@ -74,7 +82,17 @@ class Inspection:
         """The checkpoint that readers see. An unreadable one is refused, unless our journal knows better."""
         if self.metadata is None:
             return 0
-        return checkpoint_in(self.metadata) if self.owner == OURS else parse_metadata(_text(self.metadata))
+        if self.owner == OURS:
+            return checkpoint_in(self.metadata)
+        try:
+            return parse_metadata(_text(self.metadata))
+        except StoreRefused as exc:
+            raise UnreadableMetadata(f"{exc}; {UnreadableMetadata.remedy}") from exc
+
+    @property
+    def is_metadata_broken(self) -> bool:
+        """Whether nobody can read what is in `metadata`."""
+        return self.metadata is not None and not _is_metadata(self.metadata)
 
     @property
     def journal_ts(self) -> int:
@@ -182,6 +200,14 @@ def checkpoint_in(metadata: bytes) -> int:
         return 0
 
 
+def _is_metadata(metadata: bytes) -> bool:
+    try:
+        parse_metadata(_text(metadata))
+    except StoreRefused:
+        return False
+    return True
+
+
 def _text(metadata: bytes) -> str:
     return metadata.decode(errors="replace")
 
@@ -244,9 +270,9 @@ def _head_of(store: Store, path: str) -> dict[str, Any] | None:
     data = store.get_range(path, 0, _HEAD_BYTES)
     try:
         return head_of(pa.ipc.open_stream(data).schema) if data is not None else None
-    except _UNREADABLE:
+    except UNREADABLE:
         data = store.get(path)
     try:
         return head_of(pa.ipc.open_stream(data).schema) if data is not None else None
-    except _UNREADABLE as exc:
-        raise StoreRefused(f"{path} is no journal entry: {exc}") from exc
+    except UNREADABLE as exc:
+        raise damaged(path, len(data or b"")) from exc

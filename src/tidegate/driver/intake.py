@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tidegate.clock import Clock
 from tidegate.control.admission import divides
@@ -44,7 +45,7 @@ from tidegate.events import LAYOUT, RESOLVED, shown_time
 from tidegate.executor.floor import Floor
 from tidegate.executor.jobs import IngestJob, IngestOptions
 from tidegate.executor.layouts import read_layouts
-from tidegate.executor.rows import ERROR, FILTERED, ROWS, SET_ASIDE, STALE, UNKNOWN_LAYOUT
+from tidegate.executor.rows import ERROR, FILTERED, ROWS, SET_ASIDE, STALE, TIMES, UNKNOWN_LAYOUT
 from tidegate.executor.spool import Segments
 from tidegate.format.layout_texts import NO_LAYOUTS
 from tidegate.wording import human_bytes
@@ -99,7 +100,7 @@ class Intake:
         self.observer.retried()
         until = self.clock.steady() + pause_s(tries, 0)
         with self.life.lock:
-            self.observer.waits_for(f"the store: {error}")
+            self.observer.waits_for(f"the store: {error}", until)
             self.life.wait_until(lambda: self.life.stopping or self.clock.steady() >= until)
         self.observer.waits_for(None)
         if self.life.stopping or not self.life.goes_on:
@@ -213,6 +214,7 @@ class Intake:
         warn_gone(self.spool.delete_unnamed(str(batch), named))
         self.demand.write()
         self.observer.count_batch(accepted, left_out, sum(not path.endswith("-0.seg") for path in named))
+        self.observer.count_times(_times(items))
 
     @contextmanager
     def _comparable(self, rows: pa.Table) -> Iterator[None]:
@@ -236,7 +238,7 @@ class Intake:
 
         The source then knows what may come. Raises SpoolTooSmall if waiting would be for ever.
         """
-        held_s = None
+        held_s, accepted = None, self.clock.steady()
         with self.life.lock:
             if not self._may_return(batch):
                 since = self.clock.steady()
@@ -245,7 +247,8 @@ class Intake:
                 held_s = self.clock.steady() - since
             self.life.raise_error()
         self.demand.write()
-        self.observer.woken(self.clock.steady() - started, held_s)
+        now = self.clock.steady()
+        self.observer.woken(now - started, now - accepted, held_s)
 
     def _held_by(self, batch: int) -> str:
         if self.wakes_when_durable:
@@ -283,6 +286,12 @@ def _newest_ts(items: pa.Table) -> int:
     """The greatest commit-ts of a change or a resolved mark, written or not."""
     items = items.filter(pc.not_equal(items["kind"], LAYOUT))
     return max(pc.max(items[name]).as_py() or 0 for name in ("first_ts", "last_ts"))
+
+
+def _times(items: pa.Table) -> NDArray[np.float64]:
+    """For each task of a batch, the seconds to read, to encode and to spool."""
+    texts = items.filter(pc.equal(items["kind"], TIMES))["text"].to_pylist()
+    return np.array([json.loads(text) for text in texts], np.float64).reshape(-1, 3)
 
 
 def _filtered_tables(items: pa.Table) -> frozenset[tuple[str, str]]:

@@ -35,9 +35,9 @@ from tidegate.driver.entries import (
     FOLDER,
     Head,
     entry_path,
-    layouts_of,
     number_of,
     object_bytes,
+    object_of,
     planned_files,
     snapshot_path,
     table_bytes,
@@ -133,8 +133,8 @@ class Journal:
         return found
 
     def _layouts_in(self, number: int) -> LayoutTexts:
-        data = self.store.get(entry_path(number))
-        table = layouts_of(data) if data is not None else None
+        data = self.store.get(path := entry_path(number))
+        table = object_of(path, data)[1] if data is not None else None
         return LayoutTexts.of_table(table) if table is not None else NO_LAYOUTS
 
     def record(self, head: Head) -> None:

@@ -115,21 +115,21 @@ class Landing:
 
     def _land(self, round_: Round) -> None:
         try:
-            self.observer.land_tasks(self._running)
             started = self.clock.steady()
             with self.life.lock:
                 plans, job = self.book.plans(round_)
             if round_.fresh:
                 self.scribe.intend(round_)
+                self.observer.recorded(self.clock.steady() - started)
             else:
                 self.observer.retried()
-            receipts = self.jobs.land_files(plans, job)
+            with self.observer.land_job(len(round_.slots)):
+                receipts = self.jobs.land_files(plans, job)
             self._receive(round_, receipts, self.clock.steady() - started)
         finally:
             with self.life.lock:
                 self._running -= 1
                 self.life.notify()
-            self.observer.land_tasks(self._running)
 
     def _receive(self, round_: Round, receipts: pa.Table, seconds: float) -> None:
         """A round has answered: the ledger and the journal learn what landed, the rest is retried."""

@@ -8,9 +8,11 @@ only counted is told without it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from math import nan
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +40,9 @@ _DURATIONS = {
     "schema_check_duration_seconds": "schema_check_s",
     "schema_write_duration_seconds": "schema_write_s",
 }
+
+
+_INGEST = ("read_duration_seconds", "encode_duration_seconds", "spool_write_duration_seconds")
 
 
 class LeftOut(NamedTuple):
@@ -75,7 +80,7 @@ class Observer:
 
     def accepted(self, accepted: Accepted, left_out: LeftOut, read: Read, resolved_ts: int, now: float) -> None:
         """A batch is in the ledger. The caller holds the lock."""
-        self.view.resolved(resolved_ts, now)
+        self.view.arrived(max(read.newest_ts, resolved_ts), now)
         self.totals.newest_ts = max(self.totals.newest_ts, read.newest_ts)
         self.totals.left_out += read.left_out
         self.totals.rows_filtered += left_out.filtered_rows
@@ -117,8 +122,17 @@ class Observer:
         self.metrics.set("pending_post_enqueue", 1)
         log.info("the wake is held back: %s", cause)
 
-    def woken(self, seconds: float, held_s: float | None) -> None:
-        """The micro-batch returns so many seconds after it began. Its wake was held back for `held_s`, if at all."""
+    def count_times(self, times: NDArray[np.float64]) -> None:
+        """How long each task of a batch took to read, to encode and to spool."""
+        for name, seconds in zip(_INGEST, times.T, strict=True):
+            self.metrics.observe_many(name, seconds)
+
+    def woken(self, seconds: float, waited_s: float, held_s: float | None) -> None:
+        """The micro-batch returns so many seconds after it began, and `waited_s` after it was accepted.
+
+        `held_s` of them its wake was held back; None if it was not.
+        """
+        self.metrics.observe("wake_wait_duration_seconds", waited_s)
         if held_s is not None:
             log.info("the upstream is woken after %s", human_seconds(held_s))
         self.metrics.inc("wake_calls_total")
@@ -134,9 +148,12 @@ class Observer:
         elif shortage is None and before is not None:
             log.info("there is enough space under the spool again")
 
-    def backlog(self, left_bytes: int) -> None:
-        """So much does the source have that it has not handed out."""
-        self.metrics.set("source_backlog_bytes", left_bytes)
+    def backlog(self, left_bytes: int | None) -> None:
+        """So much does a source that ends have that it has not handed out; None for one that does not end."""
+        if self.view.begun_bytes is None:
+            self.view.begun_bytes = left_bytes
+        self.view.left_bytes = left_bytes
+        self.metrics.set("source_backlog_bytes", nan if left_bytes is None else left_bytes)
 
     # -- durable -------------------------------------------------------------------------------------------------
 
@@ -153,11 +170,13 @@ class Observer:
         self, round_: Round, receipts: pa.Table, landed: NDArray[np.bool_], durable: Durable, seconds: float
     ) -> None:
         metrics = self.metrics
+        metrics.observe("round_duration_seconds", seconds)
+        took = sum(receipts[column].to_numpy() for column in _DURATIONS.values())
         for reason, count in Counter(round_.reason[landed].tolist()).items():
             sizes = round_.bytes[landed & (round_.reason == reason)]
             metrics.inc("flush_total", count, reason=reason)
             metrics.observe_many("flush_bytes", sizes.astype(float), reason=reason)
-            metrics.observe_many("flush_duration_seconds", np.full(count, seconds), reason=reason)
+            metrics.observe_many("flush_duration_seconds", took[landed & (round_.reason == reason)], reason=reason)
         if len(durable.ages_s):
             first = np.append(0, np.cumsum(np.diff(round_.bounds)[landed]))[:-1]
             metrics.observe_many("accepted_to_durable_seconds", np.maximum.reduceat(durable.ages_s, first))
@@ -191,8 +210,24 @@ class Observer:
         if len(back) > NAMED:
             log.info("%d tables more land again", len(back) - NAMED)
 
-    def land_tasks(self, running: int) -> None:
-        self.metrics.set("land_tasks_running", running, executor="driver")
+    def recorded(self, seconds: float) -> None:
+        """A round is in the journal, so long after it was planned."""
+        self.metrics.observe("journal_wait_duration_seconds", seconds)
+
+    @contextmanager
+    def land_job(self, items: int) -> Iterator[None]:
+        """While a land job works on so many items."""
+        self._land_job(1, items)
+        try:
+            yield
+        finally:
+            self._land_job(-1, -items)
+
+    def _land_job(self, jobs: int, items: int) -> None:
+        with self.life.lock:
+            self.view.land_jobs, self.view.in_jobs = self.view.land_jobs + jobs, self.view.in_jobs + items
+            running = self.view.land_jobs
+        self.metrics.set("land_tasks_running", running, executor="driver")  # a job is one task
 
     def moved(self, moved_bytes: int) -> None:
         """So much of the spool was copied together."""
@@ -214,9 +249,13 @@ class Observer:
         self.metrics.inc("expired_files_total", files)
         self.metrics.inc("store_requests_total", requests, op="retention")
 
-    def waits_for(self, cause: str | None) -> None:
-        """What the whole changefeed waits for; None if for nothing."""
-        self.view.waiting = cause
+    def waits_for(self, cause: str | None, until: float | None = None) -> None:
+        """What the whole changefeed waits for, and when it is tried again; None if for nothing."""
+        self.view.waiting, self.view.waiting_until = cause, until
+
+    def checkpoint_written(self, checkpoint_ts: int) -> None:
+        """Readers of the sink see this checkpoint."""
+        self.view.written_ts = checkpoint_ts
 
     # -- DDL -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ in flight, and none for a table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,19 +26,21 @@ from tidegate.driver.entries import (
     FILES,
     FOLDER,
     SNAPSHOT,
+    UNREADABLE,
+    DamagedJournal,
     Head,
     entry_path,
     head_of,
     in_this_format,
-    layouts_of,
     number_of,
+    object_of,
     planned_files,
     table_of,
     table_of_files,
 )
 from tidegate.driver.journal import Journal, still_orphans
 from tidegate.driver.layout_record import LayoutRecord
-from tidegate.errors import StoreRefused, StoreUnavailable
+from tidegate.errors import StoreUnavailable
 from tidegate.format.layout import PathOptions
 from tidegate.format.layout_texts import LayoutTexts
 from tidegate.storage.store import Store
@@ -112,16 +115,18 @@ def read_journal(store: Store, options: PathOptions) -> tuple[Journal, Recovered
     journal, found = Journal(store, options), Recovered()
     if snapshot:
         journal.number = journal.snapshot_number = number_of(snapshot)
-        data = _read(store, snapshot)
-        journal.takeovers.update(_read_snapshot(table_of(data), found))
-        if (record := layouts_of(data)) is not None:
+        tables, record = _read(store, snapshot)
+        with _damage(snapshot):
+            journal.takeovers.update(_read_snapshot(tables, found))
+        if record is not None:
             journal.layouts = LayoutRecord.of_table(record)
     for path in entries:
         journal.number = number_of(path)
-        data = _read(store, path)
-        if _read_entry(table_of(data), found, options):
-            journal.takeovers.add(journal.number)
-        if (layouts := layouts_of(data)) is not None:
+        files, layouts = _read(store, path)
+        with _damage(path):
+            if _read_entry(files, found, options):
+                journal.takeovers.add(journal.number)
+        if layouts is not None:
             texts = LayoutTexts.of_table(layouts)
             journal.layouts = journal.layouts.noted(texts.fingerprint, journal.number)
     return journal, found
@@ -141,10 +146,9 @@ def _listed(store: Store) -> tuple[str, list[str]]:
         missing = [number for number, path in enumerate(entries, first) if number_of(path) != number]
         if not missing:
             return snapshot, entries
-    raise StoreRefused(
+    raise DamagedJournal(
         f"{entry_path(missing[0])} is missing, although {entries[-1]} exists: somebody has deleted from the journal, "
-        "and nobody knows any more what was written. Bring the object back; or remove all of _tidegate/journal, and "
-        "the next start takes the sink over at the checkpoint in `metadata` and writes again what is beyond it"
+        f"and nobody knows any more what was written; {DamagedJournal.remedy}"
     )
 
 
@@ -214,11 +218,20 @@ def _without(files: pa.Table, plans: list[int]) -> pa.Table:
     return files.filter(~np.isin(files["plan"].to_numpy(), np.array(plans, np.int64))) if plans else files
 
 
-def _read(store: Store, path: str) -> bytes:
+def _read(store: Store, path: str) -> tuple[pa.Table, pa.Table | None]:
     data = store.get(path)
     if data is None:
         raise StoreUnavailable(f"{path} went away while it was read: another changefeed is writing to this sink")
-    return data
+    return object_of(path, data)
+
+
+@contextmanager
+def _damage(path: str) -> Iterator[None]:
+    """What is wrong inside an object of the journal is damage, too."""
+    try:
+        yield
+    except UNREADABLE as exc:
+        raise DamagedJournal(f"{path} is damaged: {type(exc).__name__}: {exc}; {DamagedJournal.remedy}") from exc
 
 
 def _apply_head(head: dict[str, Any], found: Recovered) -> None:

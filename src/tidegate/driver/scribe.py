@@ -58,6 +58,7 @@ class Scribe:
         """Note the directories of what an earlier run landed, and begin the journal anew with a snapshot."""
         if started.was_empty:
             self.retention.begin_empty()
+        self.observer.checkpoint_written(self.written_checkpoint)
         found = started.found
         for files in (*found.tables, found.orphans):
             self.note_directories(files)
@@ -194,7 +195,7 @@ class Scribe:
         self.observer.retried()
         until = self.clock.steady() + pause_s(tries, self.journal.number)
         with self.life.lock:
-            self.observer.waits_for(f"the journal: {error}")
+            self.observer.waits_for(f"the journal: {error}", until)
             if not self.life.wait_until(lambda: self.clock.steady() >= until):
                 raise error
 
@@ -210,6 +211,7 @@ class Scribe:
             tag = found[1] if found is not None else ""
             if self.store.swap(METADATA, metadata_text(checkpoint).encode(), tag) is not None:
                 self.written_checkpoint, self._metadata_fails = checkpoint, False
+                self.observer.checkpoint_written(checkpoint)
         except LandingError as exc:  # `metadata` only says less than is true, so the next time is soon enough
             self.observer.retried()
             if not self._metadata_fails:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
+import numpy as np
+
 from tidegate.clock import Clock
 from tidegate.control.barrier import Key
 from tidegate.control.ledger import Ledger
@@ -26,6 +28,7 @@ from tidegate.observe.status import NAMED, USD_PER_REQUEST, BadRowsLine, DdlLine
 from tidegate.sources.source import SourceState
 
 _MARKED = 3  # tables that are named
+_MOST_ARRIVALS = 10_000
 _STAGES = {DRAINING: "the barrier", WRITING: "its schema files"}  # nothing left to land
 
 
@@ -45,16 +48,23 @@ class View:
     ddl_failures: dict[Key, str] = field(default_factory=dict)
     begun_ts: int = 0  # the checkpoint at the start
     waiting: str | None = None  # what the whole changefeed waits for
+    waiting_until: float | None = None  # when that is tried again
+    written_ts: int = 0  # the checkpoint that readers of the sink see
+    left_bytes: int | None = None  # what the source still has, if it ends
+    begun_bytes: int | None = None  # what it had at the start
+    land_jobs: int = 0  # that run now
+    in_jobs: int = 0  # items that they work on
     set_aside: dict[str, BadRowsLine] = field(default_factory=dict)  # by table, its rows that cannot be written
     shortage: str | None = None  # what there is too little of, and the remedy
     rate: Rate = field(default_factory=Rate)  # of requests
-    _arrivals: deque[tuple[float, int]] = field(default_factory=deque)  # when each resolved mark was accepted
+    _arrivals: deque[tuple[float, int]] = field(default_factory=deque)  # of batches: when, and the greatest commit-ts
 
-    def resolved(self, resolved_ts: int, now: float) -> None:
-        """A resolved mark was accepted; 0 for none. The caller holds the lock."""
-        if resolved_ts:
-            self._forget_reached()
-            self._arrivals.append((now, resolved_ts))
+    def arrived(self, newest_ts: int, now: float) -> None:
+        """A batch was accepted. The caller holds the lock."""
+        self._forget_reached()
+        self._arrivals.append((now, newest_ts))
+        if len(self._arrivals) > _MOST_ARRIVALS:
+            del self._arrivals[1]  # the oldest says how far behind the checkpoint is
 
     def note_set_aside(self, table_id: int, name: str, rows: int, reason: str) -> None:
         """So many rows more of a table are set aside. The caller holds the lock."""
@@ -77,17 +87,21 @@ class View:
 
     def _counts(self) -> dict[str, float]:
         ledger = self.ledger
-        waiting = ledger.planner.retries.waiting_items
         return {
             **{f"spool_{tier}_bytes": ledger.spool.tier_bytes[i] for i, tier in enumerate(TIERS)},
             "spool_segment_count": ledger.spool.segment_count,
             "spool_items": ledger.spool.items,
-            "active_tables": ledger.queues.active,
+            "active_tables": self._active_tables(),
             "writer_input_len": ledger.queues.queued,
-            "in_flight_len": ledger.accounts.in_flight - waiting,
-            "to_be_flushed_len": waiting,
+            "in_flight_len": self.in_jobs,
+            "to_be_flushed_len": ledger.accounts.in_flight - self.in_jobs,
             "ddl_unfinished": len(ledger.blocking.blocks),
         }
+
+    def _active_tables(self) -> int:
+        """Dispatchers with anything accepted that is not durable: in the queue, or under way."""
+        dispatchers = self.ledger.queues.dispatchers
+        return int(np.count_nonzero(dispatchers.spool_bytes[: dispatchers.size]))
 
     def status(self) -> Status:
         source = self.source_state()  # reads a file, so not with the lock
@@ -112,7 +126,7 @@ class View:
                 checkpoint_ts=ledger.checkpoint(),
                 resolved_ts=progress.resolved_ts,
                 lag_s=self._lag_s(now),
-                active_tables=ledger.queues.active,
+                active_tables=self._active_tables(),
                 queued_items=ledger.queues.queued,
                 in_flight_items=ledger.accounts.in_flight,
                 duplicates=totals.duplicates,
@@ -121,6 +135,9 @@ class View:
                 set_aside=dict(islice(self.set_aside.items(), NAMED)),
                 set_aside_rows=sum(line.rows for line in self.set_aside.values()),
                 waiting=self.waiting,
+                retry_in_s=self._retry_in_s(now),
+                source_left_bytes=self.left_bytes,
+                source_begun_bytes=self.begun_bytes,
                 shortage=self.shortage,
                 requests_per_s=rate,
                 requests_usd_per_day=rate * 86_400 * USD_PER_REQUEST,
@@ -178,13 +195,21 @@ class View:
             return "stopped"
         return "closing" if self.life.stopping else "running"
 
+    def _retry_in_s(self, now: float) -> float | None:
+        moments = (self.waiting_until if self.waiting else None, self.ledger.planner.retries.next_due)
+        due = min((moment for moment in moments if moment is not None), default=None)
+        return max(0.0, due - now) if due is not None else None
+
     def _lag_s(self, now: float) -> float:
-        """Seconds since the oldest resolved mark that the checkpoint has not reached was accepted."""
+        """Seconds since the oldest batch with a change that the checkpoint on the sink does not cover was accepted.
+
+        It goes on growing while the store is away, whether more is accepted meanwhile or not.
+        """
         self._forget_reached()
         return now - self._arrivals[0][0] if self._arrivals else 0.0
 
     def _forget_reached(self) -> None:
-        while self._arrivals and self._arrivals[0][1] <= self.ledger.progress.checkpoint_ts:
+        while self._arrivals and self._arrivals[0][1] <= self.written_ts:
             self._arrivals.popleft()
 
 

@@ -7,6 +7,7 @@ be written are refused or set aside (`aside`); they are looked for only after th
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -45,6 +46,7 @@ class Appender:
     appended_bytes: int = 0
     stale: int = 0  # rows that were dropped
     stale_ts: int = 0  # the greatest commit-ts of them
+    spool_s: float = 0.0  # spent writing to the spool
 
     def append(self, rows: Rows) -> None:
         rows, layouts, owner, seq, span = self._above_floor(rows)
@@ -57,7 +59,10 @@ class Appender:
         data = memoryview(text.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
         self._refuse_too_much(len(data))
         encoded = Encoded(rows.events, owner, seq, rows.moved, order, ends - ends[0])
-        items = items_of(encoded, data, self.writer.append(data), self.job)
+        started = time.monotonic()
+        placed = self.writer.append(data)
+        self.spool_s += time.monotonic() - started
+        items = items_of(encoded, data, placed, self.job)
         self._refuse_names(items.column("schema_name"), items.column("table_name"))
         self.items.append(items)
 

@@ -9,6 +9,7 @@ with the input comes back as one error item. No Python code runs for each row or
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from tidegate.executor.append import Appender
 from tidegate.executor.aside import Aside
 from tidegate.executor.jobs import IngestJob
 from tidegate.executor.layouts import TaskLayouts, write_layouts
-from tidegate.executor.rows import ERROR, FILTERED, ITEMS, STALE, UNKNOWN_LAYOUT, with_all_columns
+from tidegate.executor.rows import ERROR, FILTERED, ITEMS, STALE, TIMES, UNKNOWN_LAYOUT, with_all_columns
 from tidegate.format.layout_columns import distinct_layouts
 from tidegate.format.layout_texts import defined
 from tidegate.format.rules.changes import Splitter, TableRules
@@ -72,17 +73,38 @@ def _ingest(batches: Iterable[pa.RecordBatch], job: IngestJob, name: str) -> lis
         appender = Appender(job, writer, tables, layouts, aside)
         refused = appender.refuse_updates if aside is not None else None
         task = _Task(appender, tables, Splitter(job.options.split_updates, refused), layouts)
-        for events in batches:
+        clock = _Clock()
+        for events in clock.reading(batches):
             _take(task, events)
         if (rest := task.splitter.rest()) is not None and not task.unknown:
             appender.append(rest)
+    times = clock.times(appender.spool_s)
     task.items.extend(_layout_items(task, job.room.layouts_path(name)))
     if appender.stale:
         task.items.append(_control(STALE, ts=appender.stale_ts, rows=appender.stale))
     if task.filtered:
         some = json.dumps(tables.left_out(_NAMED))
         task.items.append(_control(FILTERED, some, task.filtered_ts, rows=task.filtered))
-    return [*task.items, *(aside.items() if aside is not None else ())]
+    return [*task.items, *(aside.items() if aside is not None else ()), _control(TIMES, json.dumps(times))]
+
+
+class _Clock:
+    """How long a task waits for what it reads, and how long it works on it."""
+
+    def __init__(self) -> None:
+        self._started, self._read_s = time.monotonic(), 0.0
+
+    def reading(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        since = time.monotonic()
+        for batch in batches:
+            self._read_s += time.monotonic() - since
+            yield batch
+            since = time.monotonic()
+        self._read_s += time.monotonic() - since
+
+    def times(self, spool_s: float) -> tuple[float, float, float]:
+        """Seconds to read, to encode and to spool."""
+        return self._read_s, time.monotonic() - self._started - self._read_s - spool_s, spool_s
 
 
 def read_splits(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

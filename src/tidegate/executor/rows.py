@@ -20,6 +20,7 @@ from tidegate.format.layout import DataKey
 # as JSON), one set aside rows of a table that cannot be written, with the last reason as text.
 ROWS, STALE, FILTERED, UNKNOWN_LAYOUT, ERROR = "rows", "stale", "filtered", "unknown-layout", "error"
 SET_ASIDE = "set-aside"
+TIMES = "times"  # how long a task took: its text is a JSON list of the seconds to read, to encode and to spool
 # Outcomes of a receipt:
 #   unfinished   a retry may succeed                       refused    somebody must change something first
 #   hung         the store gave no answer                  conflict   another object exists under the file's name

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from tidegate.errors import BadSetting, BrokenInvariant, TidegateError
+from tidegate.errors import BadSetting, BrokenInvariant, StillStarting, TidegateError
 
 Asked = Callable[[str, Mapping[str, str]], Any]
 
@@ -60,16 +60,49 @@ GROUPS: dict[str, tuple[Metric, ...]] = {
         Metric("wake_calls_total", COUNTER, "Wakes given: micro-batches that returned to the upstream"),
         Metric("wake_suppressed_total", COUNTER, "Wakes held back because the spool was above its high mark"),
         Metric("pending_post_enqueue", GAUGE, "Wakes held back now"),
+        Metric(
+            "wake_wait_duration_seconds",
+            HISTOGRAM,
+            "From a micro-batch being accepted to its wake: waiting for room in the spool",
+            buckets=_SECONDS,
+        ),
     ),
     "Flush and landing": (
         Metric("flush_total", COUNTER, "Files landed, by reason", ("reason",)),
-        Metric("flush_duration_seconds", HISTOGRAM, "From a file's plan to its receipt", ("reason",), _SECONDS),
+        Metric(
+            "flush_duration_seconds",
+            HISTOGRAM,
+            "A file's requests: its schema file, data and index. Not from its plan, and not from its changes on",
+            ("reason",),
+            _SECONDS,
+        ),
+        Metric(
+            "round_duration_seconds",
+            HISTOGRAM,
+            "From a round's plan to its receipts: the journal, the job, and all of its files",
+            buckets=_SECONDS,
+        ),
+        Metric(
+            "journal_wait_duration_seconds",
+            HISTOGRAM,
+            "Of a round: from its plan until the journal has it",
+            buckets=_SECONDS,
+        ),
         Metric("flush_bytes", HISTOGRAM, "Size of landed files", ("reason",), _BYTES),
         Metric("active_tables", GAUGE, "Dispatchers with anything accepted and not yet durable"),
         Metric("writer_input_len", GAUGE, "Items accepted and not yet planned"),
-        Metric("to_be_flushed_len", GAUGE, "Items planned and not yet given to a land job"),
+        Metric(
+            "to_be_flushed_len",
+            GAUGE,
+            "Items planned that no land job works on: the journal does not have them yet, or they wait for a retry",
+        ),
         Metric("in_flight_len", GAUGE, "Items that land jobs are working on"),
-        Metric("land_tasks_running", GAUGE, "Land tasks running, by executor", ("executor",)),
+        Metric(
+            "land_tasks_running",
+            GAUGE,
+            "Land jobs that run, each with one task",
+            ("executor",),
+        ),
         Metric("data_write_duration_seconds", HISTOGRAM, "Putting one data file", buckets=_SECONDS),
         Metric("index_write_duration_seconds", HISTOGRAM, "Putting one index file", buckets=_SECONDS),
         Metric("schema_check_duration_seconds", HISTOGRAM, "Looking for one schema file", buckets=_SECONDS),
@@ -106,7 +139,19 @@ GROUPS: dict[str, tuple[Metric, ...]] = {
         Metric("ddl_unfinished", GAUGE, "DDLs that are not over"),
     ),
     "Source and micro-batches": (
-        Metric("source_backlog_bytes", GAUGE, "Encoded bytes that the source has and has not handed out, estimated"),
+        Metric(
+            "source_backlog_bytes",
+            GAUGE,
+            "Encoded bytes that the source has and has not handed out, estimated; NaN if it does not end",
+        ),
+        Metric("read_duration_seconds", HISTOGRAM, "Of an ingest task: waiting for what it reads", buckets=_SECONDS),
+        Metric(
+            "encode_duration_seconds",
+            HISTOGRAM,
+            "Of an ingest task: filtering, splitting, sorting and encoding",
+            buckets=_SECONDS,
+        ),
+        Metric("spool_write_duration_seconds", HISTOGRAM, "Of an ingest task: writing to the spool", buckets=_SECONDS),
         Metric("batch_rows", HISTOGRAM, "Rows of a micro-batch", buckets=_ROWS),
         Metric("batch_bytes", HISTOGRAM, "Encoded bytes of a micro-batch", buckets=_BYTES),
         Metric("batch_duration_seconds", HISTOGRAM, "From a micro-batch's start to its wake", buckets=_SECONDS),
@@ -170,7 +215,8 @@ class Metrics:
     def serve(self, addr: str, asked: Asked | None = None) -> MetricsServer:
         """Answers on `127.0.0.1:9100`, `:9100` or `9100` (all three loopback only); port 0 takes a free one.
 
-        `asked` gets path and query of what is not about metrics, and returns what is sent as JSON, or None.
+        `asked` gets path and query of what is not about metrics, and returns what is sent as JSON, or None. Its errors
+        are answers, too.
         """
         host, port = listen_address(addr)
         try:
@@ -185,14 +231,11 @@ class Metrics:
         metrics = make_wsgi_app(self.registry)
 
         def app(environ: dict[str, Any], start_response: Any) -> Any:
-            path, query = environ["PATH_INFO"], dict(parse_qsl(environ.get("QUERY_STRING", "")))
+            path, query = environ["PATH_INFO"], dict(parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True))
             if asked is None or path in ("", "/", "/metrics"):
                 return metrics(environ, start_response)
-            try:
-                found = asked(path, query)
-            except TidegateError as exc:
-                found = {"error": str(exc)}
-            start_response("404 Not Found" if found is None else "200 OK", [("Content-Type", "application/json")])
+            code, found = _answer(asked, path, query)
+            start_response(code, [("Content-Type", "application/json")])
             return [json.dumps(found, indent=2).encode() + b"\n"]
 
         return app
@@ -209,6 +252,19 @@ class Metrics:
         if name not in self._table:
             raise BrokenInvariant(f"metric {name!r} is not in the table of metrics.py")
         return self._table[name]
+
+
+def _answer(asked: Asked, path: str, query: Mapping[str, str]) -> tuple[str, Any]:
+    """The HTTP status and what is sent as JSON: an error is its sentence."""
+    try:
+        found = asked(path, query)
+    except StillStarting as exc:
+        return "503 Service Unavailable", {"error": str(exc)}
+    except TidegateError as exc:
+        return "400 Bad Request", {"error": str(exc)}
+    if found is None:
+        return "404 Not Found", {"error": f"there is no {path}; ask for /metrics, /status or /tables"}
+    return "200 OK", found
 
 
 class _Silent(WSGIRequestHandler):

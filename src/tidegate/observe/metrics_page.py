@@ -16,13 +16,14 @@ _HEAD = f"""# Metrics
 `tidegate run --metrics-addr 127.0.0.1:9100` serves them at `/metrics`. Every name begins with
 `{PREFIX}`; every series carries {" and ".join(f"`{label}`" for label in ALWAYS)}, and no series is kept per table.
 
-The tables below are made from `src/tidegate/observe/metrics.py` by `make docs`.
+[bottlenecks.md](bottlenecks.md) says which of them to look at, and what the design documents and TiCDC call them. The
+tables below are made from `src/tidegate/observe/metrics.py` by `make docs`.
 """
 _FOOT = """## Single tables
 
 Which tables lag, which have small files, which land most: ask `handle.tables(by="lag", k=10)` (or `small-files`,
 `bytes`), or the address of the metrics: `/tables?by=lag&k=10` and `/status` answer with JSON. A label per table would
-make a million series.
+make a million series. Both answer 503 while the changefeed starts, and 400 with a sentence if the question is wrong.
 """
 
 

@@ -67,7 +67,7 @@ class Status:
     wake_held: bool
     checkpoint_ts: int
     resolved_ts: int
-    lag_s: float
+    lag_s: float  # since the oldest change was accepted that the checkpoint on the sink does not cover
     active_tables: int
     queued_items: int
     in_flight_items: int
@@ -77,6 +77,9 @@ class Status:
     set_aside: dict[str, BadRowsLine]  # tables with rows that were set aside, at most `NAMED` of them
     set_aside_rows: int
     waiting: str | None  # what the whole changefeed waits for
+    retry_in_s: float | None  # until the next try of what failed or is waited for; None if nothing is
+    source_left_bytes: int | None  # what a source that ends still has, estimated; None if it does not end
+    source_begun_bytes: int | None  # what it had when this run began
     shortage: str | None  # what there is too little of, such as space under the spool, and the remedy
     requests_per_s: float
     requests_usd_per_day: float  # at the price of a put on S3

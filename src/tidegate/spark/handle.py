@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -30,7 +31,7 @@ from tidegate.driver.jobs import Jobs
 from tidegate.driver.log import log
 from tidegate.driver.startup import Probe, no_probe, nobody_knows, probe
 from tidegate.driver.view import no_state
-from tidegate.errors import OnlyRepeats, TidegateError
+from tidegate.errors import OnlyRepeats, SessionStopped, StillStarting, TidegateError
 from tidegate.events import shown_time
 from tidegate.executor.land import land_files, land_schemas
 from tidegate.executor.spool import gather
@@ -39,10 +40,11 @@ from tidegate.observe.status import Status
 from tidegate.sources.datasource import load_stream
 from tidegate.sources.mysql.private import private_source
 from tidegate.sources.source import Observed, SourceState
+from tidegate.spark.answers import STARTING, answer
 from tidegate.spark.given import Config, check_call, config_of
 from tidegate.spark.jobs import on_executor
 from tidegate.spark.query import OpenSource, Position, Query
-from tidegate.spark.session import check_session
+from tidegate.spark.session import check_session, has_stopped
 from tidegate.spark.wiring import changefeed_options, spool_options
 from tidegate.storage.store import StoreOpener, open_store
 from tidegate.wording import redacted
@@ -106,8 +108,8 @@ def start_source(
             **({"parallelism": settings.encoder_shards} if settings.encoder_shards else {}),
         )
 
-    def backlog(end: str) -> int | None:
-        return source.backlog_bytes(json.loads(end))
+    def backlog(end: str | None) -> int | None:
+        return source.backlog_bytes(source.initial() if end is None else json.loads(end))
 
     def size(start: str | None, end: str) -> int:
         return source.size_bytes(source.initial() if start is None else json.loads(start), json.loads(end))
@@ -139,7 +141,7 @@ def start(
     metrics_addr: str | None = None,
     finite: bool = False,
     store_opener: StoreOpener = open_store,
-    backlog: Callable[[str], int | None] | None = None,
+    backlog: Callable[[str | None], int | None] | None = None,
     size: Callable[[str | None, str], int] | None = None,
     newest_ts: Callable[[], int | None] = nobody_knows,
     source_state: Callable[[], SourceState | None] = no_state,
@@ -164,7 +166,7 @@ class Handle:
     slots: int
     finite: bool
     store_opener: StoreOpener
-    backlog: Callable[[str], int | None] | None = None
+    backlog: Callable[[str | None], int | None] | None = None
     size: Callable[[str | None, str], int] | None = None
     newest_ts: Callable[[], int | None] = nobody_knows  # how far the source goes
     source_state: Callable[[], SourceState | None] = no_state  # how far behind its upstream it is
@@ -175,11 +177,12 @@ class Handle:
     _done: threading.Event = field(default_factory=threading.Event)
     _error: BaseException | None = None
     _server: Any = None
+    _run: Query | None = None  # None until the first query has started
 
     def begin(self, metrics_addr: str | None) -> None:
         self.metrics = Metrics(self.settings.changefeed_id)
         if metrics_addr is not None:
-            self._server = self.metrics.serve(metrics_addr, self._asked)
+            self._server = self.metrics.serve(metrics_addr, partial(answer, changefeed=self._started))
         try:
             run = self._start_run(self._probe)
         except BaseException:
@@ -189,14 +192,8 @@ class Handle:
         # A plain thread: one that inherited the query's job group would be cancelled with it.
         threading.Thread(target=self._supervise, name="tidegate", daemon=True).start()
 
-    def _asked(self, path: str, query: Mapping[str, str]) -> Any:
-        """What is served beside the metrics: `/status`, `/tables?by=lag&k=10`."""
-        if path == "/status":
-            return asdict(self.status())
-        if path == "/tables" and query.get("k", "10").isdecimal():
-            lines = self.tables(query.get("by", "lag"), int(query.get("k", "10")))
-            return [line._asdict() for line in lines]
-        return None
+    def _started(self) -> Changefeed | None:
+        return self._run.changefeed if self._run is not None else None
 
     @property
     def metrics_port(self) -> int | None:
@@ -204,18 +201,24 @@ class Handle:
 
     @property
     def changefeed(self) -> Changefeed:
-        return self._run.changefeed
+        return self._query.changefeed
+
+    @property
+    def _query(self) -> Query:
+        if self._run is None:
+            raise StillStarting(STARTING)
+        return self._run
 
     @property
     def done(self) -> bool:
         return self._done.is_set()
 
     def status(self) -> Status:
-        return self._run.changefeed.status()
+        return self.changefeed.status()
 
     def tables(self, by: str = "lag", k: int = 10) -> list[TableLine]:
         """The first k tables by `lag`, `small-files` or `bytes`: asked for, instead of a metric for each table."""
-        return self._run.changefeed.tables(by, k)
+        return self.changefeed.tables(by, k)
 
     def stop(self) -> None:
         """Stop reading, land what is spooled, write the checkpoint; `await_termination` tells when that is done."""
@@ -260,7 +263,7 @@ class Handle:
             shards = self.settings.encoder_shards or self.slots
             run = Query(changefeed, self.events, self.finite, self.backlog, self.size, shards)
             changefeed.start()
-            ts, tables = changefeed.ledger.progress.checkpoint_ts, changefeed.ledger.queues.dispatchers.size
+            ts, tables = changefeed.ledger.progress.checkpoint_ts, changefeed.ledger.queues.dispatchers.size - 1
             log.info("changefeed %s begins at %s; it knows %d tables", options.changefeed_id, _place(ts), tables)
             run.start()
         except BaseException as exc:
@@ -273,24 +276,37 @@ class Handle:
     def _supervise(self) -> None:
         try:
             while True:
-                error = self._run.wait(self._stop)
+                error = self._query.wait(self._stop)
+                if has_stopped(self.spark):
+                    raise SessionStopped(_SESSION_STOPPED) from error
                 if error is None or self._stop.is_set():
                     self._finish(error)
                     return
                 self._restart_or_raise(error)
-        except (PySparkException, Py4JError) as exc:  # nobody understands it: the sentence in it is all there is to say
-            self._error = TidegateError(f"the query failed: {sentence_of(exc)}")
+        except (PySparkException, Py4JError, OSError) as exc:  # nobody understands it: its sentence is all there is
+            stopped = has_stopped(self.spark)
+            sentence = _SESSION_STOPPED if stopped else f"the query failed: {sentence_of(exc)}"
+            self._error = (SessionStopped if stopped else TidegateError)(sentence)
             self._error.__cause__ = exc
         except BaseException as exc:
             self._error = exc
         finally:
-            self._run.end_query()
-            self._run.changefeed.close()
+            self._end()
+
+    def _end(self) -> None:
+        """Give everything back, whatever state Spark is in. Only then others may know that it is over."""
+        try:
+            with suppress(PySparkException, Py4JError, OSError):  # a session that was stopped has no query to end
+                self._query.end_query()
+            self.changefeed.close()
             self._close_server()
+        except BaseException as exc:
+            self._error = self._error or exc
+        finally:
             self._done.set()
 
     def _finish(self, error: BaseException | None) -> None:
-        run = self._run
+        run = self._query
         run.changefeed.life.stop_reading()
         run.end_query()
         if error is not None:
@@ -310,21 +326,21 @@ class Handle:
     def _restart_or_raise(self, error: BaseException) -> None:
         """A passing fault ends the query but not the changefeed: start again from the journal."""
         ours = isinstance(error, TidegateError)
-        restarts = self.restarts + 1 if not self._run.accepted_any else 1
+        restarts = self.restarts + 1 if not self._query.accepted_any else 1
         # What is known to pass is waited for without limit; what nobody understands is not.
         if not may_pass(error) or (not ours and restarts > _RESTARTS):
             raise error
         self.restarts = restarts
         log.warning("the query failed and is started again (try %d): %s", self.restarts, sentence_of(error))
-        self._run.changefeed.life.stop_reading()
-        self._run.end_query()
-        self._run.changefeed.life.fail(error)
-        self._run.changefeed.close()
+        self.changefeed.life.stop_reading()
+        self._query.end_query()
+        self.changefeed.life.fail(error)
+        self.changefeed.close()
         for tries in count(self.restarts):
             if self._stop.wait(pause_s(tries, 0)):
                 raise error
             try:
-                self._run.changefeed.scribe.look()  # a start would take a sink that was emptied for a new one
+                self.changefeed.scribe.look()  # a start would take a sink that was emptied for a new one
                 self._run = self._start_run()
                 return
             except TidegateError as exc:
@@ -336,6 +352,12 @@ class Handle:
         if self._server is not None:
             self._server.close()
             self._server = None
+
+
+_SESSION_STOPPED = (
+    "the Spark session was stopped under the changefeed, so it has ended; what has not landed is read again "
+    "at the next start; call handle.stop() and await_termination() before spark.stop()"
+)
 
 
 def _place(checkpoint_ts: int) -> str:

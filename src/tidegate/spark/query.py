@@ -52,7 +52,7 @@ class Query:
     changefeed: Changefeed
     events: OpenSource
     finite: bool
-    backlog: Callable[[str], int | None] | None
+    backlog: Callable[[str | None], int | None] | None  # bytes that a source of ours has after this offset
     size: Callable[[str | None, str], int] | None  # estimated bytes between two offsets of a source of ours
     shards: int  # tasks that ingest a micro-batch
     accepted_any: bool = False
@@ -65,6 +65,8 @@ class Query:
         resume = progress.position is not None or progress.checkpoint_ts > 0
         position = Position(progress.checkpoint_ts, progress.position) if resume else None
         self._end = progress.position
+        if self.backlog is not None:
+            self.changefeed.observer.backlog(self.backlog(self._end))
         events = self.events(position)
         check_events(events)
         if events.columns != [SPLIT_COLUMN]:
@@ -111,7 +113,7 @@ class Query:
             self.changefeed.intake.accept(batch, items, end, estimated)
             self.accepted_any, self._end = True, end
             if self.backlog is not None and end is not None:
-                self.changefeed.observer.backlog(self.backlog(end) or 0)
+                self.changefeed.observer.backlog(self.backlog(end))
             self.changefeed.intake.await_wake(batch, started)
         except Exception as exc:
             if not self.changefeed.life.stopping:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -70,6 +71,15 @@ def _forward(lines: Iterable[bytes]) -> None:
             if found := re.match(r"spark (WARN|ERROR|FATAL) ", text):  # the lines of a trace follow without a level
                 level = logging.WARNING if found[1] == "WARN" else logging.ERROR
             log.log(level, "%s", text)
+
+
+def has_stopped(spark: SparkSession) -> bool:
+    """Whether somebody has stopped the session, or its JVM is gone."""
+    try:
+        context = spark.sparkContext._jsc
+        return context is None or context.sc().isStopped()
+    except (Py4JError, OSError):
+        return True
 
 
 def check_session(spark: SparkSession) -> tuple[int, list[str]]:

@@ -1,132 +1,119 @@
-"""What `tidegate run` prints: a live block on a terminal, else a line every few seconds."""
+"""What `tidegate run` shows while it runs: a live block on a terminal, else a line every few seconds.
+
+Log lines appear above the block. Rates are those of the last seconds. Names and reasons of others are escaped, and cut
+so that nothing is wider than the terminal.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterator
 from typing import TextIO
 
-from tidegate.clock import Clock
-from tidegate.config.settings import Settings, show_size
-from tidegate.observe.status import DdlLine, Status
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
-_TERMINAL_EVERY_S, _LINE_EVERY_S = 0.5, 5.0
-_BAR = 30
-_SHOWN = 3  # DDLs, and tables that are retried
-MIB = 1 << 20
+from tidegate.clock import Clock
+from tidegate.events import physical_time
+from tidegate.observe.status import DdlLine, Status
+from tidegate.tools.block import block
+from tidegate.tools.rates import Rates, Window
+from tidegate.wording import escaped, human_bytes, human_seconds
+
+_BLOCK_EVERY_S, _LINE_EVERY_S = 0.5, 5.0
+_REASON = 300  # letters of a reason on a line
 
 
 class Display:
-    """Prints the status. Rates are measured since the last time it was printed."""
+    """Shows the status: `Display(sys.stdout, SystemClock())`. `write_above` is for log lines while it is live."""
 
-    def __init__(self, out: TextIO, settings: Settings, clock: Clock) -> None:
-        self._out, self._settings, self._clock = out, settings, clock
-        self._live = out.isatty()
-        self._every = _TERMINAL_EVERY_S if self._live else _LINE_EVERY_S
-        self._at = self._started = self._clock.steady()
-        self._before: Status | None = None
-        self._lines = 0
+    def __init__(self, out: TextIO, clock: Clock, width: int | None = None) -> None:
+        self._out, self._clock = out, clock
+        self._console = Console(file=out, width=width, highlight=False)
+        self.is_live = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._every = _BLOCK_EVERY_S if self.is_live else _LINE_EVERY_S
+        self._at = self._started = clock.steady()
+        self._window = Window()
+        self._live: Live | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `show` would write: a caller need not ask for the status more often."""
+        return self._clock.steady() - self._at >= self._every
 
     def show(self, status: Status) -> None:
-        now = self._clock.steady()
-        if now - self._at < self._every:
-            return
-        rates = _rates(status, self._before, now - self._at)
-        show = _block if self._live else _line
-        self._write(show(status, rates, now - self._started))
-        self._at, self._before = now, status
+        if self.is_due:
+            self._at = self._clock.steady()
+            self._write(status, self._at)
+
+    def say(self, sentence: str) -> None:
+        """A sentence of the command itself: above the block, or as a line."""
+        if self._live is not None:
+            self.write_above(sentence)
+        else:
+            self._out.write(sentence + "\n")
+            self._out.flush()
 
     def close(self, status: Status) -> None:
         """Leave the last state on the screen."""
-        if self._live and self._before is not None:
-            self._write(_block(status, _rates(status, status, 1.0), self._clock.steady() - self._started))
+        if self._live is not None:
+            self._write(status, self._clock.steady())
+            self._live.stop()
+            self._live = None
 
-    def _write(self, lines: list[str]) -> None:
-        if self._live and self._lines:
-            self._out.write(f"\x1b[{self._lines}F\x1b[J")
-        self._out.write("\n".join(lines) + "\n")
-        self._out.flush()
-        self._lines = len(lines)
+    def write_above(self, line: str) -> None:
+        """A line of the log. It may be wider than the terminal, which then wraps it by itself."""
+        self._console.print(Text(line), soft_wrap=True)
 
-
-@dataclass(frozen=True)
-class _Rates:
-    rows: float
-    accepted: float
-    landed: float
-
-
-def _rates(status: Status, before: Status | None, seconds: float) -> _Rates:
-    old = (before.rows_accepted, before.bytes_accepted, before.bytes_landed) if before is not None else (0, 0, 0)
-    new = (status.rows_accepted, status.bytes_accepted, status.bytes_landed)
-    rows, accepted, landed = ((b - a) / seconds for a, b in zip(old, new, strict=True))
-    return _Rates(rows, accepted / MIB, landed / MIB)
+    def _write(self, status: Status, now: float) -> None:
+        rates, elapsed = self._window.rates(now, status), now - self._started
+        if not self.is_live:
+            self._out.write(escaped(" ".join(_words(status, rates, elapsed))) + "\n")
+            self._out.flush()
+            return
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            self._live.start()
+        self._live.update(block(status, rates, elapsed, self._console.width), refresh=True)
 
 
-def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
-    share = status.spool_bytes / status.spool_max_bytes
-    filled = min(_BAR, round(share * _BAR))
-    bar = list("#" * filled + "." * (_BAR - filled))
-    for mark in (status.spool_low_mark, status.spool_high_mark):
-        bar[min(_BAR - 1, int(mark / status.spool_max_bytes * _BAR))] = "|"
-    waits = "  upstream waits (above the high mark)" if status.wake_held else ""
-    lines = [
-        f"  {status.state:<9} {elapsed:6.0f} s    rows/s {rates.rows:12,.0f}    active tables {status.active_tables:,}",
-        f"  accepted  {rates.accepted:8.1f} MiB/s   {status.bytes_accepted / MIB:12,.1f} MiB in all",
-        f"  landed    {rates.landed:8.1f} MiB/s   {status.bytes_landed / MIB:12,.1f} MiB in {status.files:,} files",
-        f"  spool     [{''.join(bar)}] {show_size(status.spool_bytes)} of {show_size(status.spool_max_bytes)}{waits}",
-        f"  checkpoint {status.checkpoint_ts}  lag {status.lag_s:.1f} s",
-        f"  requests  {status.requests_per_s:8.1f} /s       ${status.requests_usd_per_day:,.2f} a day at $5 a million",
-    ]
-    if status.put_budget_late_s:
-        lines.append(
-            f"  put-budget is spent: the oldest change is {status.put_budget_late_s:.0f} s past flush-interval"
-        )
+def _words(status: Status, rates: Rates, elapsed: float) -> Iterator[str]:
+    """The line for logs and files: what is usual first, then what is not."""
+    yield f"{status.state} {elapsed:.0f}s rows/s={rates.rows:.0f} accepted={_bytes(rates.accepted)}/s"
+    yield f"landed={_bytes(rates.landed)}/s spool={_bytes(status.spool_bytes)}/{_bytes(status.spool_max_bytes)}"
+    checkpoint = f"{physical_time(status.checkpoint_ts):%Y-%m-%dT%H:%M:%SZ}" if status.checkpoint_ts else "none"
+    yield f"files={status.files} checkpoint={checkpoint} lag={status.lag_s:.1f}s"
+    if status.source_left_bytes is not None:
+        left = f", {human_seconds(rates.left_s)} left" if rates.left_s is not None else ""
+        yield f"source={_bytes(status.source_left_bytes)} to read{left}"
     if status.source_lag_s is not None:
-        lines.append(
-            f"  source    {status.source_lag_s:8.1f} s behind, {show_size(status.source_lag_bytes or 0)} of the log"
-        )
-    if status.source_waits:
-        lines.append(f"  source waits: {status.source_waits}")
+        yield f"source-lag={status.source_lag_s:.1f}s"
+    if status.wake_held:
+        yield "; the upstream waits until the spool is at its low mark"
+    yield from _troubles(status)
+
+
+def _troubles(status: Status) -> Iterator[str]:
+    again = f", next try in {human_seconds(status.retry_in_s)}" if status.retry_in_s is not None else ""
     if status.waiting:
-        lines.append(f"  waits for {status.waiting}")
-    if status.shortage:
-        lines.append(f"  {status.shortage}")
-    if status.only_repeats:
-        lines.append(f"  {status.only_repeats}")
-    for key, ddl in islice(status.ddls.items(), _SHOWN):
-        query = " ".join(ddl.query.split())  # on one line
-        lines.append(f"  ddl {key} {_wait(ddl)}: {query:.80}")
-    if len(status.ddls) > _SHOWN:
-        lines.append(f"  ddl and {len(status.ddls) - _SHOWN:,} DDLs more")
-    for table, bad in islice(status.set_aside.items(), _SHOWN):
-        lines.append(f"  set aside {bad.rows:,} rows of {table}, in {bad.where}: {bad.reason}")
-    if len(status.set_aside) > _SHOWN:
-        lines.append(f"  set aside {status.set_aside_rows:,} rows in all")
-    shown = list(status.retrying.items())[:_SHOWN]
-    lines += [f"  retrying {table}: {error}" for table, error in shown]
-    if status.retrying_tables > len(shown):
-        lines.append(f"  retrying {status.retrying_tables - len(shown):,} tables more")
-    return lines
-
-
-def _wait(ddl: DdlLine) -> str:
-    return f"waits for {ddl.waits_for} ({ddl.waits_s:.0f} s)"
-
-
-def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
-    failing = f" retrying={min(status.retrying)} ({status.retrying_tables} in all)" if status.retrying else ""
-    failing += f" set-aside={status.set_aside_rows} rows" if status.set_aside_rows else ""
-    failing += f" waits for {status.waiting}" if status.waiting else ""
-    failing += f" source-lag={status.source_lag_s:.1f}s" if status.source_lag_s is not None else ""
-    failing += f" source waits: {status.source_waits}" if status.source_waits else ""
-    failing += f" {status.shortage}" if status.shortage else ""
-    failing += f" {status.only_repeats}" if status.only_repeats else ""
+        yield f"; waits for {status.waiting[:_REASON]}{again}"
+    if status.source_waits:
+        yield f"; source waits: {status.source_waits[:_REASON]}"
+    if status.retrying:
+        table, reason = min(status.retrying.items())
+        yield f"; retrying {status.retrying_tables} tables{again}, {table}: {reason[:_REASON]}"
     if status.ddls:
         key, first = next(iter(status.ddls.items()))
-        failing += f" {len(status.ddls)} DDLs, {key} {_wait(first)}"
-    return [
-        f"{elapsed:.0f}s {status.state} rows/s={rates.rows:.0f} accepted={rates.accepted:.1f}MiB/s "
-        f"landed={rates.landed:.1f}MiB/s spool={status.spool_bytes / MIB:.0f}/{status.spool_max_bytes / MIB:.0f}MiB "
-        f"files={status.files} checkpoint={status.checkpoint_ts} lag={status.lag_s:.1f}s{failing}"
-    ]
+        yield f"; {len(status.ddls)} DDLs, {key} {ddl_wait(first)}"
+    if status.set_aside_rows:
+        yield f"; set aside {status.set_aside_rows} rows"
+    yield from (f"; {sentence}" for sentence in (status.shortage, status.only_repeats, status.error) if sentence)
+
+
+def ddl_wait(ddl: DdlLine) -> str:
+    return f"waits for {ddl.waits_for} ({human_seconds(ddl.waits_s)})"
+
+
+def _bytes(size: float) -> str:
+    """Without a space, so that a line can be split into words."""
+    return human_bytes(size).replace(" ", "")
