@@ -122,9 +122,7 @@ def _add_check(check: argparse.ArgumentParser) -> None:
     check.add_argument("sink", nargs="?", metavar="SINK", help="the sink URI, with options as ?key=value")
     check.add_argument("config", nargs="?", metavar="CONFIG.toml", help="options of the changefeed, with TiCDC's keys")
     check.add_argument(
-        "--source",
-        metavar="URI",
-        help="look at this source, too: mysql://user@host/?tables=..., workload://sysbench?... or parquet:DIR",
+        "--source", metavar="URI", help="look at this source, too: mysql://..., workload://sysbench?... or parquet:DIR"
     )
     _add_password_file(check)
     _add_changefeed(check)
@@ -134,13 +132,13 @@ def _add_check(check: argparse.ArgumentParser) -> None:
 def _add_verify(verify: argparse.ArgumentParser) -> None:
     verify.add_argument("config", nargs="?", metavar="CONFIG.toml", help="the options that the changefeed ran with")
     _add_ends(verify)
-    _add_logs(verify)
     verify.add_argument(
         "--timeout", metavar="10m", help="how long a changefeed of a database may take to come to the comparison"
     )
     verify.add_argument(
         "--show-values", action="store_true", help="name the first row that differs by the values of its key"
     )
+    _add_logs(verify)
 
 
 def _add_encode(encode: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.bench.harness.databases import missing
-from tidegate.bench.mysql import CASES, same_value
+from tidegate.bench.mysql.decode import CASES, same_value
 from tidegate.cli import main
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from tidegate.executor.segments import FileSegments
 from tidegate.format.ddl.files import SchemaFile
 from tidegate.format.encode.csv import CsvOptions
 from tidegate.format.layout import PathOptions
-from tidegate.format.tables import CHECK, SETTLED, WRITE, Layout, schema_checksum, schema_file_text
+from tidegate.format.tables import CHECK, NEW, SETTLED, WRITE, Layout, schema_checksum, schema_file_text
 from tidegate.storage.access import NO_ACCESS
 from tidegate.storage.files import FileStore
 from tidegate.storage.store import Beat, Slices, Store, content_tag
@@ -633,6 +634,30 @@ def test_on_files_an_index_is_not_read_before_it_is_replaced(job: LandJob, tmp_p
     requests = [run(job, store, plan(0, number=number))[0]["requests"] for number in (1, 2, 3)]
     assert requests == [2, 2, 2], "data and index"
     assert store.get(index_file(1)) == b"CDC00000000000000000003.csv\n"
+
+
+@pytest.mark.parametrize("existing", ["", "shop/t1/meta", f"shop/t1/{VERSION}"])
+def test_on_files_a_new_table_gets_its_directories_at_once(job: LandJob, tmp_path: Path, existing: str) -> None:
+    made = list[str]()
+
+    class Noting(FileStore):
+        def make_folders(self, paths: Sequence[str]) -> None:
+            made.extend(paths)
+            super().make_folders(paths)
+
+    store = Noting(tmp_path / "sink")
+    store.prepare()
+    (tmp_path / "sink" / existing).mkdir(parents=True, exist_ok=True)
+    receipt = run(job, store, plan(0, schema=NEW))[0]
+    assert (receipt["outcome"], receipt["requests"]) == (LANDED, 3)
+    assert made == ["shop/t1", "shop/t1/meta", f"shop/t1/{VERSION}", folder(1), f"{folder(1)}/meta"]
+    assert store.get(data_file(1, 1)) == LINE
+
+
+def test_on_files_a_sink_that_went_away_is_not_begun_anew_by_a_new_table(job: LandJob, tmp_path: Path) -> None:
+    receipt = run(job, FileStore(tmp_path / "sink"), plan(0, schema=NEW))[0]
+    assert receipt["outcome"] == UNFINISHED
+    assert not (tmp_path / "sink").exists()
 
 
 @pytest.mark.parametrize("says", ["CDC00000000000000000001.csv\n", "nothing", None])

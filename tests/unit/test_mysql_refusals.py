@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,18 @@ from pymysql.connections import Connection
 
 from tidegate.bench.harness.database_log import changes_in
 from tidegate.bench.harness.databases import Database, asked, missing, running_database
-from tidegate.errors import BadLog
+from tidegate.errors import BadEvents, BadLog
+from tidegate.format.rules.rules import TableFilter
+from tidegate.sources import open_source
+from tidegate.sources.mysql.ddl.apply import apply
 from tidegate.sources.mysql.facts import ForeignKey, LogFile, Server, TableFacts, TypedColumn
-from tidegate.sources.mysql.inspection import inspect_server, version_of
+from tidegate.sources.mysql.information_schema import read_catalogue
+from tidegate.sources.mysql.inspection import inspect_server, plain_server, version_of
+from tidegate.sources.mysql.log.control_events import Query
 from tidegate.sources.mysql.refusals import (
     Finding,
     findings,
+    refuse_entry,
     refuse_problems,
     retention_findings,
     server_findings,
@@ -294,6 +302,41 @@ def test_several_problems_are_one_refusal_that_names_the_first(database: Databas
         refuse_problems(found(database))
     with pytest.raises(BadLog, match=r"\(and 1 more: tidegate check lists them\)$"):
         refuse_problems(found(database))
+
+
+# DDLs -----------------------------------------------------------------------------------------------------------------
+
+BROUGHT = {
+    "mysql": [("CREATE TABLE odd (id int PRIMARY KEY) ENGINE = MyISAM", "guarded.odd has the engine MyISAM")],
+    "mariadb": [
+        ("CREATE TABLE odd (id int PRIMARY KEY) ENGINE = Aria", "guarded.odd has the engine Aria"),
+        ("CREATE TABLE odd (id int PRIMARY KEY) WITH SYSTEM VERSIONING", "guarded.odd has system versioning"),
+        (
+            "CREATE TABLE odd (id int, CONSTRAINT k FOREIGN KEY (id) REFERENCES fine (id) ON DELETE CASCADE)",
+            "guarded.odd has the foreign key k ON DELETE CASCADE",
+        ),
+        ("ALTER TABLE fine ADD SYSTEM VERSIONING", "guarded.fine has system versioning"),
+    ],
+}
+
+
+def test_a_ddl_that_brings_what_cannot_be_followed_is_refused(database: Database, root: Connection) -> None:
+    catalogue = read_catalogue(database.connect, TableFilter((f"{SHOP}.*",)), 1, False).catalogue
+    refuse = partial(refuse_entry, plain_server(root))
+    for statement, sentence in BROUGHT[database.name]:
+        asked(root, statement)
+        with pytest.raises(BadEvents, match=re.escape(sentence)):
+            apply(catalogue, Query(SHOP, statement, 0, "utf8mb4"), 5, refuse)
+        apply(catalogue, Query(SHOP, "CREATE TABLE good (id int PRIMARY KEY)", 0, "utf8mb4"), 6, refuse)
+        asked(root, "DROP TABLE IF EXISTS odd")
+
+
+def test_the_source_refuses_before_it_starts(database: Database, root: Connection) -> None:
+    uri = f"mysql://root@127.0.0.1:{database.port}/?tables={SHOP}.*"
+    open_source(uri).check()
+    asked(root, "CREATE TABLE odd (id int) ENGINE = MEMORY")
+    with pytest.raises(BadLog, match=r"^guarded\.odd has the engine MEMORY.*; ALTER TABLE"):
+        open_source(uri).check()
 
 
 # Grants and transactions ----------------------------------------------------------------------------------------------

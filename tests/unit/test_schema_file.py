@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadEvents
 from tidegate.format.sql.declared import declared_column
-from tidegate.format.tables import TYPES, Column, Layout, schema_checksum, schema_file_text
+from tidegate.format.tables import TYPES, Column, Layout, listed_file, listing, schema_checksum, schema_file_text
 
 PEOPLE = Layout(
     (
@@ -285,6 +285,13 @@ def test_a_layout_survives_its_json_with_the_same_fingerprint(layout: Layout) ->
     assert again == layout
     assert again.fingerprint == layout.fingerprint
     assert -(2**63) <= layout.fingerprint < 2**63
+
+
+@given(layouts, st.booleans())
+def test_a_schema_file_made_from_the_json_of_a_layout_is_the_same(layout: Layout, with_ids: bool) -> None:
+    text = schema_file_text("s", "t", 7, layout, output_column_id=with_ids)
+    made = listed_file("s", "t", 7, listing(layout.to_json(), with_ids))
+    assert made == (schema_checksum("s", "t", layout, with_ids), text)
 
 
 @given(layouts)

@@ -95,7 +95,7 @@ class Snapshot:
             inner = [low + i for i in range(1, parts) if low + i < (high or ROWS)]
             borders = [*((str(border),) for border in inner), order.high]
             notes = tuple(PartNote(order.name, 1, 1, border) for border in borders)
-            self.notes[order.name], self.lows[order.name] = Note(("bin.1", after), ("bin.1", self.log_end), notes), low
+            self.notes[order.name], self.lows[order.name] = Note(("bin.1", after), ("bin.1", after), ("bin.1", self.log_end), notes), low
         self.queue.read(self.reads - (self.chance.random() < 0.1), self.notes.get)
 
     def read_the_log(self) -> None:
@@ -221,7 +221,7 @@ def test_a_chunk_that_was_refused_stops_when_the_log_does_not_explain_it() -> No
     assert reading is not None
     queue.found(reading, None)
     queue.hand_out(1, 1, ("bin.1", 4))
-    queue.read(1, lambda name: Note(("bin.1", 4), ("bin.1", 9), (), "it is gone"))
+    queue.read(1, lambda name: Note(("bin.1", 4), ("bin.1", 4), ("bin.1", 9), refused="it is gone"))
     assert queue.ready(("bin.1", 8)) == []
     with pytest.raises(BadLog, match=r"shop\.t1 cannot be read, because it is gone"):
         queue.ready(("bin.1", 9))

@@ -12,13 +12,14 @@ So a file that hangs delays no receipt of another for long.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from tidegate.executor.rows import HUNG, LANDED, Receipt, receipt_table
 _BYTES_PER_S = 10 << 20
 _POLL_S = 0.1
 BYTES_IN_FLIGHT = 128 << 20
+_LINUX = os.path.isdir("/proc/self/task")
 _BUSY = 0.6  # lanes that want less than this share of a processor wait for the store: one more thread may help
 
 
@@ -99,14 +101,27 @@ def run_lanes(lanes: list[Lane[P]], work: Callable[[Lane[P]], None], bound: int 
     crew = _Crew(work, deque(lanes), left=len(lanes))
     most = min(len(lanes), bound or workers)
     threads = most if bound is None else 1
-    crew.start(threads)
-    load = _Load() if threads < most else None
-    while not crew.wait(_POLL_S):
-        crew.give_up_hanging(lanes)
-        if load is not None and threads < most and load.since_last_look() < _BUSY:
-            crew.start(1)
-            threads += 1
-    return receipt_table([receipt for lane in lanes for receipt in lane.receipts])
+    load = _Load(crew.threads) if threads < most else None
+    with _without_collections():
+        crew.start(threads)
+        while not crew.wait(_POLL_S):
+            crew.give_up_hanging(lanes)
+            if load is not None and threads < most and load.since_last_look() < _BUSY:
+                crew.start(1)
+                threads += 1
+        return receipt_table([receipt for lane in lanes for receipt in lane.receipts])
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Lanes make many objects and no cycles of them, so Python would look for garbage again and again and find none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass
@@ -120,6 +135,7 @@ class _Crew(Generic[P]):
     waiting: int = 0  # threads whose lane is too large for now
     left: int = 0  # lanes neither ended nor given up
     last_end: float = 0.0
+    threads: list[int] = field(default_factory=list)  # ids that the system knows them by
 
     def start(self, count: int) -> None:
         for _ in range(count):
@@ -145,6 +161,7 @@ class _Crew(Generic[P]):
         self.start(len(given_up))
 
     def _run(self) -> None:
+        self.threads.append(threading.get_native_id())
         lane = None
         while (lane := self._next(lane)) is not None:
             lane.began = time.monotonic()
@@ -194,21 +211,31 @@ class _Crew(Generic[P]):
 
 
 class _Load:
-    """How much of a processor the threads of this process want."""
+    """How much of a processor these threads want; more may come."""
 
-    def __init__(self) -> None:
-        self._at, self._wanted = time.monotonic(), _wanted_s()
+    def __init__(self, threads: Sequence[int]) -> None:
+        self._threads = threads
+        self._at, self._wanted = time.monotonic(), self._wanted_s()
 
     def since_last_look(self) -> float:
         at, wanted = self._at, self._wanted
-        self._at, self._wanted = time.monotonic(), _wanted_s()
+        self._at, self._wanted = time.monotonic(), self._wanted_s()
         return (self._wanted - wanted) / max(self._at - at, 1e-9)
 
+    def _wanted_s(self) -> float:
+        return sum(map(_wanted_s, list(self._threads))) if _LINUX else time.process_time()
 
-def _wanted_s() -> float:
-    """Seconds in which threads of this process ran, or waited for a processor."""
+
+def _wanted_s(thread: int) -> float:
+    """Seconds in which this thread ran, or waited for a processor. One that has ended wanted nothing."""
     try:
-        stats = [Path(f"/proc/self/task/{thread}/schedstat").read_text() for thread in os.listdir("/proc/self/task")]
-    except (FileNotFoundError, ProcessLookupError):  # a thread has just ended, or this is no Linux
-        return time.process_time()
-    return sum(int(nanoseconds) for line in stats for nanoseconds in line.split()[:2]) / 1e9
+        file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+    except OSError:
+        return 0.0
+    try:
+        ran, waited, _ = os.read(file, 128).split()
+        return (int(ran) + int(waited)) / 1e9
+    except OSError:
+        return 0.0
+    finally:
+        os.close(file)

@@ -32,8 +32,8 @@ from tidegate.executor.rows import (
 from tidegate.executor.schema_files import Elsewhere, parsed_layout, put_ddl_schema, put_schema
 from tidegate.format import tables
 from tidegate.format.encode import protocol
-from tidegate.format.layout import data_path
-from tidegate.storage.store import Beat, Store
+from tidegate.format.layout import data_path, new_folders
+from tidegate.storage.store import Beat, Store, WithDirectories
 
 LANES_PER_WORKER = 8  # small puts mostly wait for the store; large ones are bounded by the bytes in flight
 
@@ -44,12 +44,12 @@ def land_files(plans: pa.Table, job: LandJob) -> pa.Table:
     for plan in file_plans(plans):
         grouped.setdefault(plan.lane, []).append(plan)
     lanes = [_lane(files, job.options, sum(plan.bytes for plan in files)) for files in grouped.values()]
-    return _run(lanes, partial(_land_lane, job=job), job.options, job.lane_share)
+    return _run(lanes, lambda store: _Lander(store, job).land, job.options, job.lane_share)
 
 
 def land_schemas(plans: Sequence[SchemaPlan], options: LandOptions) -> pa.Table:
     """Put the schema files of some DDLs; returns a table of RECEIPTS, one for each DDL."""
-    return _run([_lane([plan], options, 0) for plan in plans], _land_ddl, options)
+    return _run([_lane([plan], options, 0) for plan in plans], lambda store: partial(_land_ddl, store=store), options)
 
 
 def _lane(plans: list[P], options: LandOptions, size: int) -> Lane[P]:
@@ -57,61 +57,74 @@ def _lane(plans: list[P], options: LandOptions, size: int) -> Lane[P]:
 
 
 def _run(
-    lanes: list[Lane[P]], work: Callable[[Lane[P], Store], None], options: LandOptions, share: float = 1.0
+    lanes: list[Lane[P]], worker: Callable[[Store], Callable[[Lane[P]], None]], options: LandOptions, share: float = 1.0
 ) -> pa.Table:
     store = options.open_store(options.sink_uri, options.access)
     at_once = max(1, int(share * LANES_PER_WORKER * options.worker_count))
-    return run_lanes(lanes, lambda lane: work(lane, store), store.concurrency, at_once)
+    return run_lanes(lanes, worker(store), store.concurrency, at_once)
 
 
-def _land_lane(lane: Lane[FilePlan], store: Store, job: LandJob) -> None:
-    receipts, done = lane.receipts, 0  # those of a lane that is given up are replaced by copies, out of our reach
-    try:
-        for plan, receipt in zip(lane.plans, receipts, strict=True):
-            _land_file(plan, receipt, store, job, lane.watch.beat)
-            done += 1
-    except Elsewhere as found:
-        receipts[done].outcome = ELSEWHERE
-        receipts[done].found_version, receipts[done].found_number = found.version, found.number
-    except Exception as exc:
-        note_failure(receipts[done], exc)
-    if done:
+class _Lander:
+    """Lands lanes on one store."""
+
+    def __init__(self, store: Store, job: LandJob) -> None:
+        self._store, self._job = store, job
+        self._folders = store if isinstance(store, WithDirectories) else None
+
+    def land(self, lane: Lane[FilePlan]) -> None:
+        receipts, done = lane.receipts, 0  # those of a lane that is given up are replaced by copies, out of our reach
         try:
-            _put_index(lane.plans[done - 1], receipts[:done], store, job, lane.watch)
+            for plan, receipt in zip(lane.plans, receipts, strict=True):
+                self._land_file(plan, receipt, lane.watch.beat)
+                done += 1
+        except Elsewhere as found:
+            receipts[done].outcome = ELSEWHERE
+            receipts[done].found_version, receipts[done].found_number = found.version, found.number
         except Exception as exc:
-            note_failure(receipts[done - 1], exc)
+            note_failure(receipts[done], exc)
+        if done:
+            try:
+                self._put_index(lane.plans[done - 1], receipts[:done], lane.watch)
+            except Exception as exc:
+                note_failure(receipts[done - 1], exc)
 
+    def _land_file(self, plan: FilePlan, receipt: Receipt, beat: Beat) -> None:
+        job, paths = self._job, self._job.options.paths
+        if plan.schema != tables.SETTLED:
+            if plan.schema == tables.NEW and self._folders is not None:
+                beat(0)
+                self._folders.make_folders(new_folders(plan.key, paths))
+            put_schema(plan, receipt, self._store, job, beat)
+        slices = [
+            (job.segments[segment], offset, length)
+            for segment, offset, length in zip(plan.segments, plan.offsets, plan.lengths, strict=True)
+        ]
+        receipt.path = data_path(plan.key, plan.number, paths)
+        started = time.monotonic()
+        beat(0)
+        self._store.create(receipt.path, self._header(plan), job.reader.slices(slices), beat)
+        receipt.requests += 1
+        receipt.data_s = time.monotonic() - started
+        receipt.bytes = plan.bytes
 
-def _land_file(plan: FilePlan, receipt: Receipt, store: Store, job: LandJob, beat: Beat) -> None:
-    if plan.schema != tables.SETTLED:
-        put_schema(plan, receipt, store, job, beat)
-    head, encoding = b"", job.options.encoding
-    if protocol.has_header(encoding):
+    def _header(self, plan: FilePlan) -> bytes:
+        encoding = self._job.options.encoding
+        if not protocol.has_header(encoding):
+            return b""
         selected = tuple(plan.selected) if plan.selected is not None else None
-        head = protocol.header(parsed_layout(job.layouts[plan.layout]), encoding, selected)
-    slices = [
-        (job.segments[segment], offset, length)
-        for segment, offset, length in zip(plan.segments, plan.offsets, plan.lengths, strict=True)
-    ]
-    receipt.path = data_path(plan.key, plan.number, job.options.paths)
-    started = time.monotonic()
-    beat(0)
-    store.create(receipt.path, head, job.reader.slices(slices), beat)
-    receipt.requests += 1
-    receipt.data_s = time.monotonic() - started
-    receipt.bytes = plan.bytes
+        return protocol.header(parsed_layout(self._job.layouts[plan.layout]), encoding, selected)
 
-
-def _put_index(plan: FilePlan, receipts: list[Receipt], store: Store, job: LandJob, watch: Watch) -> None:
-    """Let the index name this file, the last one; with that the files of all these receipts have landed."""
-    started = time.monotonic()
-    before, last = plan.number - len(receipts), receipts[-1]
-    put = put_index(store, plan.key, plan.number, job.options.paths, before, watch.beat, plan.tag)
-    last.requests, last.tag = last.requests + put.requests, put.tag
-    last.index_s = time.monotonic() - started
-    if not watch.given_up:
-        for receipt in receipts:
-            receipt.outcome = LANDED
+    def _put_index(self, plan: FilePlan, receipts: list[Receipt], watch: Watch) -> None:
+        """Let the index name this file, the last one; with that the files of all these receipts have landed."""
+        started = time.monotonic()
+        before, last = plan.number - len(receipts), receipts[-1]
+        paths = self._job.options.paths
+        put = put_index(self._store, plan.key, plan.number, paths, before, watch.beat, plan.tag)
+        last.requests, last.tag = last.requests + put.requests, put.tag
+        last.index_s = time.monotonic() - started
+        if not watch.given_up:
+            for receipt in receipts:
+                receipt.outcome = LANDED
 
 
 def _land_ddl(lane: Lane[SchemaPlan], store: Store) -> None:

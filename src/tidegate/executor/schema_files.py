@@ -69,10 +69,9 @@ def _create_schema(path: str, text: str, receipt: Receipt, store: Store, beat: B
 
 def _schema_file(plan: FilePlan, job: LandJob) -> tuple[str, int, str]:
     """Its path, checksum and text."""
-    columns, with_ids = parsed_layout(job.layouts[plan.layout]), job.options.output_column_id
+    columns = tables.listing(job.layouts[plan.layout], job.options.output_column_id)
     names = plan.schema_name, plan.table_name
-    checksum = tables.schema_checksum(*names, columns, with_ids)
-    text = tables.schema_file_text(*names, plan.version, columns, output_column_id=with_ids)
+    checksum, text = tables.listed_file(*names, plan.version, columns)
     return layout.schema_path(*names, plan.version, checksum, job.options.paths, plan.table_id), checksum, text
 
 

@@ -106,6 +106,19 @@ def data_dir(key: DataKey, options: PathOptions) -> str:
     return "/".join(levels)
 
 
+def new_folders(key: DataKey, options: PathOptions) -> list[str]:
+    """The directories of a new table, each after the one above it.
+
+    `shop/orders`, then below it `meta`, `437`, `437/2026-01-31` and `437/2026-01-31/meta`.
+    """
+    at = _table_dir(key.schema, key.table, key.table_id, options)
+    found = [at, f"{at}/meta"]
+    for level in data_dir(key, options)[len(at) + 1 :].split("/"):
+        at = f"{at}/{level}"
+        found.append(at)
+    return [*found, f"{at}/meta"]
+
+
 def data_path(key: DataKey, number: int, options: PathOptions) -> str:
     """`shop/orders/437/2026-01-31/CDC00000000000000000007.csv`; `parse_data_path` undoes it."""
     return f"{data_dir(key, options)}/{_data_name(key, number, options)}"

@@ -13,7 +13,8 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 from tidegate.errors import BadEvents
 from tidegate.format.go_json import go_json, go_string
@@ -177,7 +178,7 @@ class Layout:
         key = (name, output_column_id)
         if key not in self._texts:
             texts = [_column_text(column, output_column_id) for column in order(self.columns)]
-            self._texts[key] = "[" + ",".join(texts) + _COLUMNS_INDENT + "]" if texts else "[]"
+            self._texts[key] = _listed(texts)
         return self._texts[key]
 
     @cached_property
@@ -202,6 +203,25 @@ def shortest_key(keys: Iterable[Sequence[T]], nullable: Set[T]) -> Sequence[T]:
     return min((key for key in keys if not nullable & set(key)), key=len, default=())
 
 
+class Listing(NamedTuple):
+    """The columns of a layout as a schema file lists them, and by name for its checksum."""
+
+    columns: str
+    by_name: str
+    total: int
+
+
+@lru_cache(maxsize=256)
+def listing(text: str, output_column_id: bool = False) -> Listing:
+    """Of a layout in the form of `Layout.to_json`, without an object for the layout or for its columns.
+
+    Where each table has a layout of its own, columns are still often equal. A million tables of one shape share one.
+    """
+    found = [_listed_column(entry, output_column_id) for entry in json.loads(text)["columns"]]
+    by_name = sorted(found, key=itemgetter(0))
+    return Listing(_listed(text for _, text in found), _listed(text for _, text in by_name), len(found))
+
+
 def schema_file_text(
     schema: str,
     table: str,
@@ -213,6 +233,18 @@ def schema_file_text(
 ) -> str:
     """The text of `shop/orders/meta/schema_<version>_<checksum>.json`; a database has table "" and no layout."""
     columns = layout.listed(output_column_id) if layout and layout.columns else "null"
+    return _file_text(schema, table, version, columns, len(layout.columns) if layout else 0, query, action)
+
+
+def listed_file(schema: str, table: str, version: int, columns: Listing) -> tuple[int, str]:
+    """The checksum and the text of the schema file of a table with these columns."""
+    text = _file_text(schema, table, version, columns.columns if columns.total else "null", columns.total)
+    return _checksum(schema, table, columns.by_name, columns.total), text
+
+
+def _file_text(
+    schema: str, table: str, version: int, columns: str, count: int, query: str = "", action: int = 0
+) -> str:
     return f"""{{
     "Table": {go_string(table)},
     "Schema": {go_string(schema)},
@@ -221,7 +253,7 @@ def schema_file_text(
     "Query": {go_string(query)},
     "Type": {action},
     "TableColumns": {columns},
-    "TableColumnsTotal": {len(layout.columns) if layout else 0}
+    "TableColumnsTotal": {count}
 }}"""
 
 
@@ -233,19 +265,61 @@ def columns_text(schema_file: str) -> str:
 def schema_checksum(schema: str, table: str, layout: Layout | None, output_column_id: bool = False) -> int:
     """3233644819 for the database `schema1`: the CRC-32 of names and columns. The order of columns does not count."""
     columns = layout.listed_by_name(output_column_id) if layout else "[]"
+    return _checksum(schema, table, columns, len(layout.columns) if layout else 0)
+
+
+def _checksum(schema: str, table: str, columns: str, count: int) -> int:
     # TiCDC computes the checksum with version 0, although the file itself says 1.
     shape = f"""{{
     "Table": {go_string(table)},
     "Schema": {go_string(schema)},
     "Version": 0,
     "TableColumns": {columns},
-    "TableColumnsTotal": {len(layout.columns) if layout else 0}
+    "TableColumnsTotal": {count}
 }}"""
     return zlib.crc32(shape.encode())
 
 
+def _listed(texts: Iterable[str]) -> str:
+    joined = ",".join(texts)
+    return f"[{joined}{_COLUMNS_INDENT}]" if joined else "[]"
+
+
 def _by_name(columns: Sequence[Column]) -> list[Column]:
-    return sorted(columns, key=lambda column: column.name.encode("utf-8", "surrogateescape"))
+    return sorted(columns, key=lambda column: _sort_key(column.name))
+
+
+def _sort_key(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _listed_column(entry: dict[str, Any], output_column_id: bool) -> tuple[bytes, str]:
+    """The key by which a column is sorted, and its text in a schema file."""
+    if entry.keys() & _OF_ANY_TYPE:
+        return _fresh_listed(_fresh_column(entry), output_column_id)
+    return _kept_listed(tuple(entry.items()), output_column_id)
+
+
+@lru_cache(maxsize=1 << 14)
+def _kept_listed(items: tuple[tuple[str, Any], ...], output_column_id: bool) -> tuple[bytes, str]:
+    """Names differ more often than what is behind them."""
+    (field, name), *definition = items
+    if field != "name" or not isinstance(name, str):
+        return _fresh_listed(_fresh_column(dict(items)), output_column_id)
+    before, after = _around_name(tuple(definition), output_column_id)
+    return _sort_key(name), before + go_string(name) + after
+
+
+@lru_cache(maxsize=1 << 12)
+def _around_name(definition: tuple[tuple[str, Any], ...], output_column_id: bool) -> tuple[str, str]:
+    """The text of a column before and after its name."""
+    text = _fresh_text(_fresh_column({"name": "", **dict(definition)}), output_column_id)
+    before, _, after = text.partition('"ColumnName": ""')
+    return before + '"ColumnName": ', after
+
+
+def _fresh_listed(column: Column, output_column_id: bool) -> tuple[bytes, str]:
+    return _sort_key(column.name), _fresh_text(column, output_column_id)
 
 
 def _column_text(column: Column, output_column_id: bool) -> str:

@@ -48,6 +48,11 @@ class FileStore:
             for name in os.listdir(self._temp):
                 _unlink(f"{self._temp}/{name}")
 
+    def make_folders(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            with _SortedErrors(path):
+                _make_folder(self._path(path), self._root)
+
     def create(self, path: str, head: bytes, slices: Slices, beat: Beat) -> None:
         with _SortedErrors(path):
             target = self._path(path)

@@ -12,7 +12,7 @@ Promises of every kind of store:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
@@ -93,7 +93,14 @@ class Store(Protocol):
 class WithDirectories(Protocol):
     """A store whose directories exist by themselves, not only in the names of objects."""
 
-    def remove_empty(self, path: str) -> None: ...
+    def make_folders(self, paths: Sequence[str]) -> None:
+        """Make these directories, in this order. Those of a new file are made anyway, but only after a try has failed.
+
+        So it is of use where nothing exists yet.
+        """
+
+    def remove_empty(self, path: str) -> None:
+        """One that is not empty stays."""
 
 
 @runtime_checkable

@@ -28,6 +28,7 @@ from tidegate.bench.harness.feed import say
 from tidegate.errors import BadSetting, TidegateError
 
 AUTO, IMAGE, DIRECTORY = "auto", "true", "false"
+_FEATURES = "^has_journal,large_dir,inline_data"
 _PROBE_BYTES, _PROBE_INODES = 4 << 20, 64
 _REMOVE_S = 120.0
 _LEFT = ".left-"
@@ -131,7 +132,18 @@ class _Images:
         with open(image, "wb") as file:
             file.truncate(size_bytes)
         try:
-            _do("mkfs.ext4", "-q", "-F", "-b", "1024", "-O", "^has_journal,large_dir", "-N", str(inodes), str(image))
+            _do(
+                "mkfs.ext4",
+                "-q",
+                "-F",
+                "-b",
+                "1024",
+                "-O",
+                "^has_journal,large_dir,inline_data",
+                "-N",
+                str(inodes),
+                str(image),
+            )
             _do("mount", "-o", "loop", str(image), str(place))
             try:
                 yield place

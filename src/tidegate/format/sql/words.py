@@ -106,10 +106,7 @@ class Words:
         tokens, at = self._tokens, self._at
         if at + len(words) > len(tokens):
             return False
-        for token, word in zip(tokens[at : at + len(words)], words, strict=True):
-            if token.lower != word:
-                return False
-        return True
+        return all(token.lower == word for token, word in zip(tokens[at : at + len(words)], words, strict=True))
 
     def skip(self, *words: str) -> bool:
         found = self.peek(*words)

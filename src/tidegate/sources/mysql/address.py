@@ -72,7 +72,7 @@ def parse_address(uri: str) -> Address:
         raise BadSetting(f"source {shown!r} is no address: {exc}; write {_EXAMPLE}") from None
     if parts.scheme != SCHEME or not parts.hostname or not parts.username or parts.path.strip("/") or parts.fragment:
         raise BadSetting(f"source {shown!r} must name a user and a host, and no path; write {_EXAMPLE}")
-    values = read_query(parts.query, _READERS, f"source {shown!r}")
+    values = read_query(parts.query, _READERS, f"source {shown!r}", "docs/mysql.md")
     if "tables" not in values:
         raise BadSetting(f"source {shown!r} does not say which tables to follow; write {_EXAMPLE}")
     address = Address(

@@ -24,6 +24,7 @@ from tidegate.errors import BadSetting
 from tidegate.events import MOST_HELD
 from tidegate.sources.mysql.chain import Chain, Spot
 from tidegate.sources.mysql.log.images import Flags, Numbers
+from tidegate.sources.mysql.log.transactions import file_number
 from tidegate.sources.mysql.windows import Place
 from tidegate.sources.source import Offset
 
@@ -79,9 +80,10 @@ class Cursor:
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise BadSetting(f"position {offset!r} is not one in the log of a database") from exc
 
-    def first_place(self, number: int) -> Place:
-        """The least place that is still needed; `number` is that of the file."""
-        main = Place(number, self.at, self.ts)
+    @property
+    def first_place(self) -> Place:
+        """The least place of the log that is still needed."""
+        main = Place(file_number(self.file), self.at, self.ts)
         return min([main, *(Place(place.file, place.at, place.ts) for place in self.behind.values())])
 
 
@@ -104,7 +106,8 @@ def _next_row(chain: Chain, table: int, place: Behind) -> int:
     return row + int(found[0]) if len(found) else row
 
 
-def cursor_of(chain: Chain, stand: Stand, before: Cursor, names: Names, handed_bytes: int, record: int) -> Cursor:
+def cursor_of(chain: Chain, stand: Stand, before: Cursor, names: Names, handed_bytes: int) -> Cursor:
+    """The record that it lies in is not known here."""
     item = stand.spot.item - 1
     first = chain.of(item, "rows_end")
     event = 0
@@ -119,7 +122,6 @@ def cursor_of(chain: Chain, stand: Stand, before: Cursor, names: Names, handed_b
         ts=chain.of(item, "ts"),
         size_bytes=before.size_bytes + handed_bytes,
         event=event,
-        record=record,
         behind=behind,
     )
 
@@ -195,7 +197,7 @@ def _whole(chain: Chain, first: int, wanted: int) -> int:
 def _go_on(chain: Chain, start: Stand, budget: int, held: frozenset[int], must: bool) -> Stand:
     """Moves the spot of all other tables on. With `must` by one unit at least."""
     item, row = start.spot
-    end = _first_barred(chain, item, {*held, *start.behind})
+    end = min(_first_barred(chain, item, {*held, *start.behind}), _behind_chunks(chain, item))
     if item >= end:
         return start
     last = chain.of(end - 1, "rows_end")
@@ -216,6 +218,21 @@ def _first_barred(chain: Chain, item: int, absent: set[int]) -> int:
     """The next chunk of a table that is not handed out now: its changes come before it, so all wait there."""
     barred = [number for number, extra in chain.extras.items() if number >= item and extra.table_id in absent]
     return min([chain.items.end, *barred])
+
+
+def _behind_chunks(chain: Chain, item: int) -> int:
+    """The end of the next chunks that have no changes between them.
+
+    Other tasks than those of the log emit chunks. So a micro-batch has no changes behind its chunks: what a task makes
+    of the changes of a table would lie on both sides of the table's chunk.
+    """
+    chunks = sorted(number for number, extra in chain.extras.items() if number >= item and extra.chunk)
+    if not chunks:
+        return chain.items.end
+    end = chunks[0] + 1
+    while end < chain.items.end and chain.of(end, "rows_end") == chain.of(end - 1, "rows_end"):
+        end += 1
+    return end
 
 
 def _extra_bytes(chain: Chain, first: int, last: int) -> Numbers:

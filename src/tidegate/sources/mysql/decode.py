@@ -129,7 +129,7 @@ def _batch(rows: Rows, part: Part, first: int, by_id: dict[int, Followed]) -> pa
     tables = [by_id.get(table.table_id) for table in rows.tables]  # rows has also those of other shapes
     of = pa.array(rows.table)
     ts, ts_before = pa.array(part.ts[event]), pa.array(part.ts[event] - 1)
-    seq = part.ordinal[event] << 32 | _within(rows.event)
+    seq = part.ordinal[event] << 32 | within(rows.event)
 
     def each(name: str, kind: pa.DataType) -> pa.Array:
         return pa.array([None if table is None else getattr(table, name) for table in tables], kind).take(of)
@@ -143,7 +143,7 @@ def _batch(rows: Rows, part: Part, first: int, by_id: dict[int, Followed]) -> pa
     return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
 
-def _within(event: Numbers) -> Numbers:
+def within(event: Numbers) -> Numbers:
     """The number of each row in its event."""
     begin = np.flatnonzero(np.diff(event, prepend=-1))
     return np.arange(len(event)) - np.repeat(begin, np.diff(np.append(begin, len(event))))

@@ -37,13 +37,15 @@ from tidegate.sources.mysql.cursor import (
     stand_of,
 )
 from tidegate.sources.mysql.ddl.agree import agree
-from tidegate.sources.mysql.indexer import Indexer, Schema
+from tidegate.sources.mysql.indexer import Indexer
 from tidegate.sources.mysql.log.images import Numbers
 from tidegate.sources.mysql.log.transactions import Assembler, file_number
 from tidegate.sources.mysql.parts import Part, write_part
+from tidegate.sources.mysql.place import Place as LogPlace
 from tidegate.sources.mysql.pump import Pump
 from tidegate.sources.mysql.records import Records
 from tidegate.sources.mysql.relay import Relay
+from tidegate.sources.mysql.schema import LogSchema
 from tidegate.sources.mysql.snapshot.keeper import Keeper
 from tidegate.sources.mysql.snapshot.notes import Notes
 from tidegate.sources.mysql.tables import Tables
@@ -60,7 +62,7 @@ _LEAST_SPLIT_BYTES = 256 << 10  # less is not worth a task of its own
 class Follower:
     address: Address
     records: Records
-    schema: Schema
+    schema: LogSchema
     pump: Pump
     first: Cursor  # where this process began
     snapshot: Keeper | None = None
@@ -90,13 +92,15 @@ class Follower:
             before = stand_of(self.chain, start)
             stand, size = found or (before, 0)
             window = self._window()
+            fresh = self.schema.take_fresh(self._end.position)
+        self.schema.history.record(fresh)
         if window is not None:
-            self.schema.put_on_record()
             self.records.add(window)
         with self.pump.lock:
             self._handed_at = self.steady()
-            place = self._handed = Place(*self._place(stand))
-            end = cursor_of(self.chain, stand, start, self._names, size, self.records.number_of(place))
+            end = cursor_of(self.chain, stand, start, self._names, size)
+            self._handed = Place(file_number(end.file), end.at, end.ts)
+            end = replace(end, record=self.records.number_of(end.first_place))
             if self.snapshot is None:
                 return end
             parts = [self.chain.extras[item].chunk for item in self._extras(before, stand)]
@@ -144,14 +148,15 @@ class Follower:
         if self.pump.error is not None:
             raise self.pump.error
 
-    def _place(self, stand: Stand) -> tuple[int, int, int]:
-        item = stand.spot.item - 1
-        return self.chain.of(item, "file"), self.chain.of(item, "at"), self.chain.of(item, "ts")
+    @property
+    def _end(self) -> Place:
+        """Behind the last whole transaction."""
+        return Place(*(self.chain.last(name) for name in ("file", "at", "ts")))
 
     def _window(self) -> Window | None:
         """All that is settled and not on record. The caller holds the lock."""
-        settler, end = self.pump.indexer.settler, Place(*(self.chain.last(name) for name in ("file", "at", "ts")))
-        return settler.window(end) if settler.is_live and end > settler.recorded_to else None
+        settler = self.pump.indexer.settler
+        return settler.window(self._end) if settler.is_live and self._end > settler.recorded_to else None
 
     @property
     def _names(self) -> Names:
@@ -179,6 +184,13 @@ class Follower:
         self.pump.stop()
         with self.pump.lock:
             self.pump.indexer.relay.close()
+
+    def durable(self, end: Cursor) -> None:
+        """Nobody will read again what is before this cursor."""
+        self.records.forget(end.record)
+        if self.schema.history.wants_compaction():
+            first = end.first_place
+            self.schema.history.compact(LogPlace(self._names.file(first.file), first.at))
 
     # -- accepted ------------------------------------------------------------------------------------------------------
 
@@ -216,6 +228,8 @@ class Follower:
             self._await_reached(end)
             before, after = stand_of(self.chain, start), stand_of(self.chain, end)
             rows = chosen_rows(self.chain, before, after)
+            if self.snapshot is not None:
+                rows = self.snapshot.without_wholes(rows, start.snap)
             control = self._control(before, after)
             parts = [self._part_of(chosen) for chosen in self._divided(rows, parallelism)]
             resolved = resolved_ts(self.chain, after)
@@ -236,8 +250,7 @@ class Follower:
         )
 
         def finished() -> list[Split]:
-            keeper.ask_early(emissions)
-            return [*({"emit": emission.to_json()} for emission in emissions), *reads]
+            return [*({"emit": keeper.with_early(emission).to_json()} for emission in emissions), *reads]
 
         return finished
 
@@ -306,11 +319,16 @@ def _with_control(parts: list[Part], control: pa.RecordBatch) -> list[Part]:
 
 
 def follow(
-    address: Address, password: str, server: ServerFacts, records: Records, schema: Schema, start: Cursor, folder: Path
+    address: Address,
+    password: str,
+    server: ServerFacts,
+    records: Records,
+    schema: LogSchema,
+    start: Cursor,
+    folder: Path,
 ) -> Follower:
-    """Begins to read the log from this cursor on; its file is known."""
-    number = file_number(start.file)
-    place = start.first_place(number)
+    """Begins to read the log from the first place of this cursor on; the catalogue is the one there."""
+    place = start.first_place
     base = start.file.rpartition(".")[0] + "."
     file = f"{base}{place.file:06d}"
     windows = records.load(start.record)
@@ -325,10 +343,10 @@ def follow(
     follower = Follower(address, records, schema, pump, start)
     if address.snapshot != NEVER:
         virtual = (each for window in windows for each in window.virtual if each.place.ts > start.ts)
-        recorded = [each.chunk for each in sorted(virtual, key=lambda each: each.place.ts) if each.chunk]
+        recorded = sorted((each.place.ts, each.chunk) for each in virtual if each.chunk)
         begin = (file, place.at)
         follower.snapshot = Keeper(address, password, notes, indexer, pump.lock, start.snap, begin, recorded)
-        follower.snapshot.start(lambda: pump.ends)
+        follower.snapshot.start(pump)
     pump.start()
     follower.watch = Watch(address, password, pump, folder, follower.reached, follower.state)
     follower.watch.start()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -24,30 +23,14 @@ from tidegate.sources.mysql.log import transactions as t
 from tidegate.sources.mysql.log.control_events import Query
 from tidegate.sources.mysql.log.images import Numbers, unsigned
 from tidegate.sources.mysql.log.transactions import Assembler, Position, Run
+from tidegate.sources.mysql.place import Place
 from tidegate.sources.mysql.relay import Relay
+from tidegate.sources.mysql.schema import LogSchema
 from tidegate.sources.mysql.tables import NOT_FOLLOWED, Tables
 from tidegate.sources.mysql.windows import Settler, Virtual
 
 _WITHIN = ("SAVEPOINT", "RELEASE", "ROLLBACK", "XA", "BEGIN", "COMMIT", "#")
 _UNREAD = np.array(t.UNREAD_ROWS)
-
-
-class Schema(Protocol):
-    """The catalogue as the log goes on."""
-
-    catalogue: Catalogue
-
-    def statement(self, query: Query, commit_ts: int, position: Position) -> tuple[DdlRow, ...]:
-        """Applies a statement; the rows have commit-ts from this one on, each one more than the last."""
-        ...
-
-    def go_back(self, catalogue: Catalogue) -> None:
-        """The statements since this catalogue come once more."""
-        ...
-
-    def put_on_record(self) -> None:
-        """Before anything behind a statement is handed out; returns when it is there."""
-        ...
 
 
 @dataclass
@@ -70,7 +53,7 @@ class Indexer:
     relay: Relay
     settler: Settler
     tables: Tables
-    schema: Schema
+    schema: LogSchema
     assembler: Assembler
     describe: Callable[[str, Catalogue], Extra] = _no_chunks  # what a chunk of this name is, here in the log
     _open: _Open | None = None
@@ -120,7 +103,7 @@ class Indexer:
         self.tables.forget()
         self.relay.begin_segment()
         if self._ended_with is not None:
-            self.schema.go_back(self._ended_with)
+            self.schema.go_back(self._ended_with, Position(self.chain.last("file"), self.chain.last("at")))
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -200,14 +183,15 @@ class Indexer:
         if head.startswith("ROLLBACK"):
             self._refuse_rows("has changes that were rolled back to a savepoint; use an engine with transactions")
         if not head.startswith(_WITHIN):
-            self._apply(query, ends, position)
+            self._apply(query, ends)
         if ends:
             self._end(position)
 
-    def _apply(self, query: Query, ends: bool, position: Position) -> None:
+    def _apply(self, query: Query, ends: bool) -> None:
         """A DDL has commit-ts of its own, before that of rows which follow in its transaction (CREATE ... SELECT)."""
         assert self._open is not None
-        found = self.schema.statement(query, self._open.ts, position)
+        place = Place(self.assembler.file, self.assembler.at)
+        found = self.schema.statement(query, self._open.ts, place)
         if found:
             self.tables.forget()
         self._open.ddl += found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -90,22 +91,24 @@ def _streamed(connection: Connection, statement: str) -> Iterator[Row]:
         yield from cursor
 
 
-def _server(connection: Connection, connect: Connect) -> Server:
+def plain_server(connection: Connection) -> Server:
+    """The server without its log and its grants: enough to judge tables that a DDL brings."""
     ((version, user),) = _rows(connection, "SELECT VERSION(), CURRENT_USER()")
-    is_mariadb = "mariadb" in version.lower()
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     variables: dict[str, str] = dict(_rows(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
-    status, log_error = _attempt(connection, _status_statement(is_mariadb, version_of(version)))
+    return Server(version_of(version), "mariadb" in version.lower(), _account(user), variables)
+
+
+def _server(connection: Connection, connect: Connect) -> Server:
+    server = plain_server(connection)
+    status, log_error = _attempt(connection, _status_statement(server))
     end = status[0] if status else ("", 0, "", "")
-    files, _ = _attempt(connection, "SHOW BINARY LOGS") if variables.get("log_bin") == "ON" else ([], "")
-    return Server(
-        version_of(version),
-        is_mariadb,
-        _account(user),
-        variables,
+    files, _ = _attempt(connection, "SHOW BINARY LOGS") if server.variables.get("log_bin") == "ON" else ([], "")
+    return replace(
+        server,
         do_db=end[2],
         ignore_db=end[3],
-        is_replica=_is_replica(connection, is_mariadb),
+        is_replica=_is_replica(connection, server.is_mariadb),
         log_error=log_error,
         dump_error="" if log_error or not status else _dump_error(connect, end[0], end[1]),
         files=tuple(LogFile(row[0], int(row[1])) for row in files),
@@ -119,8 +122,8 @@ def _account(user: str) -> str:
     return "@".join("'" + part.replace("'", "''") + "'" for part in (name, host))
 
 
-def _status_statement(is_mariadb: bool, version: tuple[int, ...]) -> str:
-    return "SHOW BINARY LOG STATUS" if not is_mariadb and version >= (8, 2) else "SHOW MASTER STATUS"
+def _status_statement(server: Server) -> str:
+    return "SHOW BINARY LOG STATUS" if not server.is_mariadb and server.version >= (8, 2) else "SHOW MASTER STATUS"
 
 
 def _attempt(connection: Connection, statement: str) -> tuple[list[Row], str]:

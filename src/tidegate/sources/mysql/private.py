@@ -30,6 +30,11 @@ class Private:
     relay_dir: str = ""
     path: str = ""
 
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether the sink stores nothing, so that records cannot be read back."""
+        return self.sink_uri.startswith("noop:")
+
     def store(self) -> Store:
         """The sink, where the source keeps its own records beside the journal."""
         return open_store(self.sink_uri, self.access)

@@ -77,6 +77,7 @@ class Pump:
     full: str = ""  # why the pump does not read although the server is there
     waits_since: float | None = None  # when the server began to have nothing more
     received_bytes: int = 0
+    must_read: Callable[[], bool] = lambda: False  # whether nothing goes on before more of the log is there
     _stop: threading.Event = field(default_factory=threading.Event)
     _parent: int = field(default_factory=os.getppid)
     _safe: tuple[str, int] = ("", 0)  # behind the last whole transaction
@@ -231,7 +232,7 @@ class Pump:
 
     def _full(self) -> str:
         chain, relay = self.indexer.chain, self.indexer.relay
-        if not len(chain.items):
+        if not len(chain.items) or self.must_read():
             return ""
         if relay.held_bytes > self.address.relay_bytes:
             return f"the relay holds {relay.held_bytes >> 20} MiB, of {self.address.relay_bytes >> 20} that it may have"

@@ -37,6 +37,7 @@ class Followed:
     fingerprint: int
     layout: str  # its JSON
     stored: tuple[int, ...]  # which columns of the log's rows have a place in the events
+    needs_snapshot: bool = False
 
     @property
     def name(self) -> str:
@@ -98,7 +99,7 @@ class Tables:
         self._next += 1
         self.by_number[self._next] = Followed(
             body, entry.database, entry.name, entry.table_id, entry.schema_id, entry.version, layout.fingerprint, text,
-            stored,
+            stored, entry.needs_snapshot,
         )  # fmt: skip
         return self._next
 

@@ -98,4 +98,5 @@ def _stopped(found: Durable) -> Durable:
 
 def _too_slow(found: Durable, place: Place, waited_s: float) -> str:
     at = f"{shown(found.position)}{_but(found)}"
-    return f"the changefeed has not passed {shown(place)} within {waited_s:.0f} s: it is at {at}; wait longer with --timeout"
+    late = f"the changefeed has not passed {shown(place)} within {waited_s:.0f} s"
+    return f"{late}: it is at {at}; wait longer with --timeout"

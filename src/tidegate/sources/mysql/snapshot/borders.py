@@ -50,6 +50,13 @@ def key_of(definition: Definition) -> ReadKey | None:
     return next((ReadKey(key.name, key.columns) for key in [*primary, *unique]), None)
 
 
+def has_key(layout: Layout) -> bool:
+    """Whether `key_of` finds a key in a table with this layout."""
+    usable = {column.name for column in layout.stored if not column.nullable}
+    primary = tuple(column.name for column in layout.columns if column.pk)
+    return any(key and usable.issuperset(key) for key in (primary, *layout.unique_keys))
+
+
 def _is_usable(key: Key, usable: set[str]) -> bool:
     return bool(key.columns) and not key.expressions and usable.issuperset(key.columns)
 

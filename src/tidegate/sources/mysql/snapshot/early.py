@@ -1,4 +1,4 @@
-"""Keys that the log touched before the place where the relay begins: asked from the server, after a restart only.
+"""What the log has of a table before the place where the relay begins: asked from the server, after a restart only.
 
 A part of a chunk that is on record is emitted again as it was. For that all row events of its table are needed since
 the chunk was read, and some of them may be before the offset from which on the log is read now.
@@ -6,9 +6,10 @@ the chunk was read, and some of them may be before the offset from which on the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import randint
 
+import numpy as np
 import pyarrow as pa
 from pymysql.connections import Connection
 
@@ -17,6 +18,7 @@ from tidegate.sources.mysql.dump import NO_WAIT, dump
 from tidegate.sources.mysql.log import framing as k
 from tidegate.sources.mysql.log.control_events import read_format, read_payload, read_rotate
 from tidegate.sources.mysql.log.framing import Events, frame
+from tidegate.sources.mysql.log.images import Numbers
 from tidegate.sources.mysql.log.rows import Rows, TableMaps, decode_rows
 from tidegate.sources.mysql.log.table_map import TableMap
 from tidegate.sources.mysql.snapshot.emit import touched_keys
@@ -31,20 +33,36 @@ def early_keys(
 ) -> pa.Array:
     """The keys of all rows of the table that the log touched between two places."""
 
-    def columns(found: TableMap) -> tuple[int, ...] | None:
+    def columns(found: TableMap) -> tuple[int, ...]:
         names = [column.name for column in found.columns]
-        is_it = (found.schema, found.table) == (schema, table) and set(key) <= set(names)
-        return tuple(names.index(name) for name in key) if is_it else None
+        return tuple(names.index(name) for name in key)
 
-    def rows() -> Iterator[Rows]:
-        maps = TableMaps()
-        for log, events in _buffers(connection, after, until):
-            if log is None:
-                maps = TableMaps()
-            else:
-                yield from decode_rows(log, events, maps, columns)
+    return touched_keys(rows for rows, _ in early_rows(connection, schema, table, columns, after, until))
 
-    return touched_keys(rows())
+
+def early_rows(
+    connection: Connection,
+    schema: str,
+    table: str,
+    columns: Callable[[TableMap], tuple[int, ...]],
+    after: LogPlace,
+    until: LogPlace,
+) -> Iterator[tuple[Rows, Numbers]]:
+    """The changes of the table between two places, and for each the number of its row event among the table's."""
+
+    def wanted(found: TableMap) -> tuple[int, ...] | None:
+        return columns(found) if (found.schema, found.table) == (schema, table) else None
+
+    maps, count = TableMaps(), 0
+    for log, events in _buffers(connection, after, until):
+        if log is None:
+            maps = TableMaps()
+            continue
+        for rows in decode_rows(log, events, maps, wanted):
+            numbers, of = np.unique(rows.event, return_inverse=True)
+            if len(numbers):
+                yield rows, count + of
+            count += len(numbers)
 
 
 def _buffers(connection: Connection, after: LogPlace, until: LogPlace) -> Iterator[tuple[bytes | None, Events]]:

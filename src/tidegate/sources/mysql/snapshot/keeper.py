@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.format.tables import Layout
 from tidegate.sources.mysql.address import Address
 from tidegate.sources.mysql.catalogue import Catalogue, TableEntry
 from tidegate.sources.mysql.chain import Chain
@@ -27,15 +28,16 @@ from tidegate.sources.mysql.connect import connected
 from tidegate.sources.mysql.indexer import Indexer
 from tidegate.sources.mysql.log.images import Numbers
 from tidegate.sources.mysql.log.transactions import file_number
-from tidegate.sources.mysql.snapshot.borders import key_of
-from tidegate.sources.mysql.snapshot.early import early_keys
-from tidegate.sources.mysql.snapshot.looker import Looker
+from tidegate.sources.mysql.pump import Pump
+from tidegate.sources.mysql.snapshot.background import Background, Borders, Chores, Wholes, Work
+from tidegate.sources.mysql.snapshot.borders import ReadKey, has_key, key_of
 from tidegate.sources.mysql.snapshot.notes import Notes
 from tidegate.sources.mysql.snapshot.progress import Progress
 from tidegate.sources.mysql.snapshot.queue import PartName, Queue
 from tidegate.sources.mysql.snapshot.stage import read_note
-from tidegate.sources.mysql.snapshot.tasks import Emission, write_keys
+from tidegate.sources.mysql.snapshot.tasks import Emission, early_emission
 from tidegate.sources.mysql.snapshot.visible import LogPlace, is_before
+from tidegate.sources.mysql.tables import Followed
 from tidegate.sources.source import Split
 
 READS_AT_ONCE = 8  # chunks that one micro-batch reads
@@ -46,7 +48,10 @@ Snap = Mapping[str, Any]
 
 @dataclass
 class Keeper:
-    """`recorded` are the parts that are on record behind the start, in order; `begin` is where the relay begins."""
+    """`recorded` are the parts that are on record behind the start, with their commit-ts.
+
+    `begin` is where the relay begins.
+    """
 
     address: Address
     password: str
@@ -55,22 +60,47 @@ class Keeper:
     lock: threading.Condition
     snap: Snap
     begin: LogPlace
-    recorded: Sequence[str] = ()
+    recorded: Sequence[tuple[int, str]] = ()
     queue: Queue = field(default_factory=lambda: Queue(secrets.token_hex(3)))
     tip: Progress = field(default_factory=Progress)  # at the end of the log that is known
     emitted_rows: int = 0
+    reached: LogPlace = ("", 0)  # up to where the log is known
+    _parts: list[tuple[int, str]] = field(default_factory=list)  # commit-ts and names of those that are not durable
+    _chores: Chores = field(default_factory=Chores)
+    _whole_layouts: dict[int, bool] = field(default_factory=dict)  # by fingerprint, whether there is no key
     _waiting_known: tuple[Catalogue, int, list[TableEntry]] | None = None
 
     def __post_init__(self) -> None:
         self.tip = Progress.from_json(self.snap)
-        for name in self.recorded:
+        self._parts = list(self.recorded)
+        for _, name in self.recorded:
             self.tip = self.notes.after(self.tip, PartName.of(name))
 
-    def start(self, ended: Callable[[], bool]) -> None:
-        """Begins to look for borders, until the function says that nobody needs them."""
-        kept = {str(PartName.of(name).chunk) for name in self.recorded}
-        first = partial(self.notes.sweep, kept)
-        Looker(self.address, self.password, self.queue, self.lock, ended, first).start()
+    def start(self, pump: Pump) -> None:
+        """Begins to look for borders, and to read tables without a key, until the pump ends."""
+        pump.must_read = lambda: self.lacks
+        kept = {str(PartName.of(name).chunk) for _, name in self.recorded}
+        self._chores.todo.append(partial(self.notes.sweep, kept, self.queue.run))
+        store, is_mariadb = self.notes.store, pump.server.is_mariadb
+        wholes = Wholes(self.address, is_mariadb, store, self.queue, self.lock, self._known_place)
+        works: dict[str, Work] = {"borders": Borders(self.address, self.queue, self.lock), "wholes": wholes}
+        for name, work in (works | {"chores": self._chores}).items():
+            Background(name, self.address, self.password, self.lock, lambda: pump.ends, work).start()
+
+    def durable(self, ts: int) -> None:
+        """All parts up to this commit-ts are durable: nobody will ask for them again."""
+        with self.lock:
+            over = [name for placed, name in self._parts if placed <= ts]
+            self._parts = [(placed, name) for placed, name in self._parts if placed > ts]
+        self._chores.todo.extend(partial(self.notes.forget, name) for name in over)
+
+    def _known_place(self) -> LogPlace:
+        return self.indexer.assembler.file, self.indexer.assembler.at
+
+    @property
+    def lacks(self) -> bool:
+        """Whether more of the log is needed, however much of it there is."""
+        return self.queue.lacks(self.reached) if self.reached[0] else False
 
     @property
     def chain(self) -> Chain:
@@ -124,8 +154,7 @@ class Keeper:
         reads = int(snap.get("reads", 0))
         if not self.indexer.settler.is_live:
             return reads
-        pin = (self.indexer.assembler.file, self.indexer.assembler.at)
-        return reads + bool(self.queue.hand_out(READS_AT_ONCE, reads + 1, pin))
+        return reads + bool(self.queue.hand_out(READS_AT_ONCE, reads + 1, self._known_place()))
 
     @property
     def has_reads(self) -> bool:
@@ -140,7 +169,9 @@ class Keeper:
         """
         if not self.indexer.settler.is_live:
             return
+        self.reached = reached
         self._follow()
+        self._read_again_if_unclear()
         placed_bytes = 0
         for part in self.queue.ready(reached, frozenset(held)):
             self.notes.know(part, self.queue.note(part))
@@ -151,6 +182,7 @@ class Keeper:
             placed_bytes += self.notes.part(part).value_bytes
             self.emitted_rows += self.notes.part(part).rows
             self.queue.placed(part)
+            self._parts.append((self.chain.last("ts"), str(part)))
             self.tip = self.notes.after(self.tip, part).settled(self.waiting)
         self._follow()
 
@@ -169,37 +201,72 @@ class Keeper:
 
     def _emission(self, item: int, write: Callable[[Numbers], str]) -> Emission | None:
         name = self.chain.extras[item].chunk
-        table, part = self.notes.tables.get(name), PartName.of(name)
-        key = None if table is None else key_of(table.definition)
-        if table is None or key is None or not self.notes.part(part).path:
+        table, note = self.notes.tables.get(name), self.notes.of(PartName.of(name))
+        paths = [each.path for each in note.parts] if note.whole else [self.notes.part(PartName.of(name)).path]
+        if table is None or not (note.whole or paths[0]):
             return None
-        after, layout = self.notes.of(part).after, table.layout
-        rows = self._touched(item, table.table_id, after)
+        rows, layout = self._rows_since(note.after, item, table.table_id), table.layout
+        key = key_of(table.definition) or ReadKey("", ())
         return Emission(
-            self.notes.part(part).path, table.database, table.name, table.table_id, table.schema_id, table.version,
-            layout.fingerprint, layout.to_json(), key.columns, key.positions(layout), self.chain.of(item, "ts"),
-            write(rows) if len(rows) else "", self._early_path(name) if is_before(after, self.begin) else "",
+            name, tuple(filter(None, paths)), table.database, table.name, table.table_id, table.schema_id,
+            table.version, layout.fingerprint, layout.to_json(), key.columns, key.positions(layout),
+            self.chain.of(item, "ts"), write(rows) if len(rows) else "",
         )  # fmt: skip
 
-    def _touched(self, item: int, table_id: int, after: LogPlace) -> Numbers:
-        """The row events of a table behind a place of the log and before an item."""
+    def _rows_since(self, after: LogPlace, item: int, table_id: int) -> Numbers:
+        """The row events of a table behind a place of the log, up to an item."""
         chain = self.chain
         first = chain.of(chain.item_behind(file_number(after[0]), after[1]) - 1, "rows_end")
         last = chain.of(item, "rows_end")
         return first + np.flatnonzero(chain.rows.part("table_id", first, last) == table_id)
 
-    def _early_path(self, name: str) -> str:
-        return str(self.indexer.relay.folder / f"{name}.keys.arrow")
+    def with_early(self, emission: Emission) -> Emission:
+        """What the log has of the table before the relay begins: the server is asked. Without the lock."""
+        note = self.notes.of(PartName.of(emission.name))
+        if not is_before(note.after, self.begin):
+            return emission
+        path = str(self.indexer.relay.folder / f"{emission.name}.early.arrow")
+        with connected(self.address, self.password) as connection:
+            return early_emission(connection, emission, path, note.after, self.begin)
 
-    def ask_early(self, emissions: Iterable[Emission]) -> None:
-        """Keys that were touched before the relay begins: the server is asked. Without the lock."""
-        for each in emissions:
-            if each.early:
-                name = each.early.rpartition("/")[2].removesuffix(".keys.arrow")
-                after = self.notes.of(PartName.of(name)).after
-                with connected(self.address, self.password) as connection:
-                    keys = early_keys(connection, each.schema, each.table, each.key, after, self.begin)
-                write_keys(each.early, keys)
+    # -- tables without a key ------------------------------------------------------------------------------------------
+
+    def without_wholes(self, rows: Numbers, snap: Snap) -> Numbers:
+        """Leaves out the row events of tables without a key that are not emitted: they come with all their rows.
+
+        What is before the read is in the rows that were read, and what is behind it comes with them (`tasks`).
+        """
+        progress, limits = Progress.from_json(snap), {}
+        numbers = self.chain.rows["table"][rows - self.chain.rows.first]
+        for number in np.unique(numbers).tolist():
+            table = self.indexer.tables.by_number[number]
+            if table.needs_snapshot and not progress.has(table.table_id) and self._is_whole(table):
+                limits[number] = self._emitted_behind(table.table_id)
+        for number, limit in limits.items():
+            keep = (numbers != number) | (rows >= limit)
+            rows, numbers = rows[keep], numbers[keep]
+        return rows
+
+    def _is_whole(self, table: Followed) -> bool:
+        known = self._whole_layouts.get(table.fingerprint)
+        if known is None:
+            known = self._whole_layouts[table.fingerprint] = not has_key(Layout.from_json(table.layout))
+        return known
+
+    def _emitted_behind(self, table_id: int) -> int:
+        """The number of the first row event behind the place where the table is emitted; a huge one if it has none."""
+        placed = (item for item, extra in self.chain.extras.items() if extra.chunk and extra.table_id == table_id)
+        return max((self.chain.of(item, "rows_end") for item in placed), default=1 << 62)
+
+    def _read_again_if_unclear(self) -> None:
+        """MySQL does not tell what a read sees exactly, so the table must not have changed just then."""
+        for reading, note in self.queue.wholes():
+            if note.refused or is_before(self.reached, note.until):
+                continue
+            first, last = (self.chain.item_behind(file_number(file), at) for file, at in (note.after, note.seen))
+            between = (self.chain.of(item - 1, "rows_end") for item in (first, last))
+            if (self.chain.rows.part("table_id", *between) == reading.table.table_id).any():
+                self.queue.end_whole(reading, None)
 
     # -- letting go ----------------------------------------------------------------------------------------------------
 

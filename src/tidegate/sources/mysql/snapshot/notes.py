@@ -36,7 +36,7 @@ class Notes:
         return self._known[chunk]
 
     def part(self, part: PartName) -> PartNote:
-        return self.of(part).parts[part.part]
+        return self.of(part).emitted[part.part]
 
     def after(self, progress: Progress, part: PartName) -> Progress:
         """How far the snapshot is behind this part."""
@@ -57,15 +57,17 @@ class Notes:
         """A part is durable: nobody asks for it again."""
         part = PartName.of(name)
         note = self.of(part)
-        if path := note.parts[part.part].path:
-            self.store.delete(path)
-        if part.part == len(note.parts) - 1:
+        for each in note.parts if note.whole else (note.parts[part.part],):
+            if each.path:
+                self.store.delete(each.path)
+        if part.part == len(note.emitted) - 1:
             self.store.delete(note_path(str(part.chunk)))
             self._known.pop(str(part.chunk), None)
         self.tables.pop(name, None)
 
-    def sweep(self, recorded: set[str]) -> None:
-        """Deletes what earlier processes staged, except for these chunks: nobody else will emit it."""
+    def sweep(self, recorded: set[str], run: str) -> None:
+        """Deletes what other processes staged, except for these chunks: nobody will emit it."""
         for path, _ in list(self.store.list(FOLDER)):
-            if path.rpartition("/")[2].partition(".")[0] not in recorded:
+            chunk = path.rpartition("/")[2].partition(".")[0]
+            if chunk not in recorded and f"-{run}-" not in chunk:
                 self.store.delete(path)

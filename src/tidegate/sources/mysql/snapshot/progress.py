@@ -73,8 +73,12 @@ class Progress:
 
     def is_done(self, table: Waiting) -> bool:
         """Once all rows of a table were emitted, its log says the rest, DDLs included."""
-        known = self.begun.get(table.table_id)
-        return table.table_id <= self.done or (known is not None and known.border is None)
+        return self.has(table.table_id)
+
+    def has(self, table_id: int) -> bool:
+        """Whether the table with this id is done."""
+        known = self.begun.get(table_id)
+        return table_id <= self.done or (known is not None and known.border is None)
 
     def emitted(self, table_id: int, version: int, high: Border | None) -> Progress:
         """After a part of a chunk up to this border; None if it was the table's last."""

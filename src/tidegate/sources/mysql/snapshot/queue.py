@@ -24,7 +24,7 @@ from tidegate.sources.mysql.snapshot.stage import Note, Order
 from tidegate.sources.mysql.snapshot.visible import LogPlace, is_before
 
 MOST_AHEAD = 16
-PLANNED, HANDED, STAGED = range(3)
+PLANNED, HANDED, OWN, STAGED = range(4)
 
 
 class ChunkName(NamedTuple):
@@ -73,10 +73,13 @@ class Chunk:
 
 @dataclass
 class Reading:
-    """A table that is read. `low` is the border at which its next chunk begins; `ends` if no further one follows."""
+    """A table that is read. `low` is the border at which its next chunk begins; `ends` if no further one follows.
+
+    A table without a key is one chunk.
+    """
 
     table: TableEntry
-    key: ReadKey
+    key: ReadKey | None
     low: Border | None
     rows: int = 0  # of a chunk; 0 until somebody has asked
     all_rows: int = 0  # of the table, about
@@ -103,8 +106,9 @@ class Queue:
             if now is None or now.version != reading.table.version:
                 del self.tables[table_id]
         for table in tables:
-            if table.table_id not in self.tables and (key := key_of(table.definition)) is not None:
-                self.tables[table.table_id] = Reading(table, key, progress.border(table))
+            if table.table_id not in self.tables:
+                key = key_of(table.definition)
+                self.tables[table.table_id] = Reading(table, key, progress.border(table) if key is not None else None)
 
     # -- borders -----------------------------------------------------------------------------------------------------
 
@@ -112,11 +116,16 @@ class Queue:
         """The table of which the next border is wanted."""
         if len(self) >= self.most_ahead:
             return None
-        return next((reading for reading in self.tables.values() if not reading.ends), None)
+        return next((reading for reading in self.tables.values() if not reading.ends and reading.key is not None), None)
+
+    def next_whole(self) -> Reading | None:
+        """The next table without a key. There is one of them at a time."""
+        whole = [reading for reading in self.tables.values() if reading.key is None]
+        return whole[0] if whole and not whole[0].ends else None
 
     def found(self, looked: Reading, high: Border | None) -> None:
         """The border behind `low` of a table; None if the chunk is the last one."""
-        if self.tables.get(looked.table.table_id) is not looked:
+        if not self.holds(looked):
             return
         self._number += 1
         table = looked.table
@@ -124,6 +133,10 @@ class Queue:
         order = Order(str(name), table.database, table.name, table.layout, looked.key, looked.low, high)
         looked.chunks.append(Chunk(order))
         looked.low, looked.ends = high, high is None
+
+    def holds(self, reading: Reading) -> bool:
+        """Whether the table is still to be read as it was."""
+        return self.tables.get(reading.table.table_id) is reading
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -133,6 +146,26 @@ class Queue:
         for chunk in due:
             chunk.state, chunk.reads, chunk.pin = HANDED, reads, pin
         return [chunk.order for chunk in due]
+
+    def begin_whole(self, reading: Reading, pin: LogPlace) -> Order:
+        """The thread that asks reads this table by itself."""
+        self.found(reading, None)
+        chunk = reading.chunks[0]
+        chunk.state, chunk.pin = OWN, pin
+        return chunk.order
+
+    def end_whole(self, reading: Reading, note: Note | None) -> None:
+        """Without a note it is read again."""
+        if note is None:
+            reading.chunks.clear()
+            reading.ends = False
+        else:
+            reading.chunks[0].note, reading.chunks[0].state = note, STAGED
+
+    def wholes(self) -> list[tuple[Reading, Note]]:
+        """The tables without a key that were read and have no place yet."""
+        found = ((reading, chunk.note) for reading in self.tables.values() for chunk in reading.chunks)
+        return [(reading, note) for reading, note in found if note is not None and note.whole]
 
     def handed(self, after: int, until: int) -> list[Order]:
         """What the tasks of micro-batches with these numbers read."""
@@ -173,7 +206,7 @@ class Queue:
                         "empty prefix"
                     )
                 name = ChunkName.of(chunk.order.name)
-                found += [PartName(name, i) for i in range(chunk.placed, len(chunk.note.parts))]
+                found += [PartName(name, i) for i in range(chunk.placed, len(chunk.note.emitted))]
         return found
 
     def note(self, part: PartName) -> Note:
@@ -190,9 +223,13 @@ class Queue:
         assert chunk.note is not None, "only what is staged has parts"
         assert (chunk.order.name, chunk.placed) == (str(part.chunk), part.part), "parts are placed in order"
         chunk.placed += 1
-        reading.placed_rows += chunk.note.parts[part.part].rows
-        if chunk.placed == len(chunk.note.parts):
+        reading.placed_rows += chunk.note.emitted[part.part].rows
+        if chunk.placed == len(chunk.note.emitted):
             reading.chunks.pop(0)
+
+    def lacks(self, reached: LogPlace) -> bool:
+        """Whether a chunk needs more of the log to get its place."""
+        return any(chunk.note is not None and is_before(reached, chunk.note.until) for chunk in self._chunks())
 
     def pinned(self) -> list[LogPlace]:
         """From where on the log is needed by chunks that have no place yet."""

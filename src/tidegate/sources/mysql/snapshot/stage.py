@@ -6,11 +6,13 @@
 Promises:
 1. All objects are create-only. The note is written last and names its parts, so the rows of a chunk are those of one
    read, even if several tasks read it: the first note counts.
-2. `Note.after` is a place in the log whose transactions the read all sees. It sees none behind `Note.until`.
+2. `Note.after` is a place in the log whose transactions the read all sees. It sees none behind `Note.seen`. For a table
+   without a key MariaDB tells the place exactly, so the two are equal.
 3. The rows have the columns that were ordered. The read holds the table's metadata lock while it looks at the columns
    and until its end, so no DDL comes between. A table that has other columns, or is gone, is refused: the note then
-   says why, and a DDL must be in the log before `Note.until`. If a DDL came between the start of the read and the lock,
-   or holds the lock, no note is written, and the chunk is read again.
+   says why, and a DDL must be in the log before `Note.until`, which is where the log was when the lock was there. If
+   a DDL came between the start of the read and the lock, or holds the lock, no note is written, and the chunk is read
+   again.
 4. Memory is bounded by a part, whatever rows there are.
 """
 
@@ -36,7 +38,7 @@ from tidegate.sources.mysql.snapshot.answers import Reader
 from tidegate.sources.mysql.snapshot.borders import ReadKey, ordered_by
 from tidegate.sources.mysql.snapshot.protocol import Answer
 from tidegate.sources.mysql.snapshot.select import SESSION, Border, between, quoted, select_rows
-from tidegate.sources.mysql.snapshot.visible import LogPlace, begin_read
+from tidegate.sources.mysql.snapshot.visible import LogPlace, begin_read, shown_place
 from tidegate.storage.store import Store
 
 FOLDER = "_tidegate/source/chunks"
@@ -81,12 +83,25 @@ class PartNote:
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of a chunk that was read: one part at least, or in `refused` why it could not be."""
+    """What is known of a chunk that was read: one part at least, or in `refused` why it could not be.
+
+    `whole` says that it is a table without a key, all of it: its parts are emitted together.
+    """
 
     after: LogPlace
+    seen: LogPlace
     until: LogPlace
     parts: tuple[PartNote, ...] = ()
+    whole: bool = False
     refused: str = ""
+
+    @property
+    def emitted(self) -> tuple[PartNote, ...]:
+        """What is emitted at a time."""
+        if not self.whole:
+            return self.parts
+        rows, size = (sum(getattr(part, name) for part in self.parts) for name in ("rows", "value_bytes"))
+        return (PartNote(self.parts[0].path, rows, size, None),)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -94,7 +109,7 @@ class Note:
     @staticmethod
     def from_json(text: str | bytes) -> Note:
         found = json.loads(text)
-        places = {name: (str(found[name][0]), int(found[name][1])) for name in ("after", "until")}
+        places = {name: (str(found[name][0]), int(found[name][1])) for name in ("after", "seen", "until")}
         parts = tuple(PartNote(**part | {"high": _border(part["high"])}) for part in found["parts"])
         return Note(**found | places | {"parts": parts})
 
@@ -120,21 +135,25 @@ def stage(connection: Connection, address: Address, is_mariadb: bool, store: Sto
     for statement in (*SESSION, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}"):
         ask(connection, address, statement)
     after = begin_read(connection, address, is_mariadb)
+    if order.key is None and is_mariadb:
+        after = shown_place(connection, address)
+    seen = after if order.key is None and is_mariadb else log_end(connection, address, is_mariadb)
     refused, parts = "", []
     try:
         refused = _difference(connection, order)
+        until = log_end(connection, address, is_mariadb)
         if not refused:
             parts = list(_staged(connection, store, order))
     except MySQLError as exc:
         code = exc.args[0] if exc.args else 0
         if code in _TRY_AGAIN:
+            ask(connection, address, "ROLLBACK")
             return
         if code not in _GONE:
             raise SourceUnavailable(f"{order.schema}.{order.table} cannot be read: {exc}") from exc
-        refused = _GONE[code]
-    until = log_end(connection, address, is_mariadb)
+        refused, until, parts = _GONE[code], log_end(connection, address, is_mariadb), []
     ask(connection, address, "COMMIT")
-    note = Note(after, until, tuple(parts), refused)
+    note = Note(after, seen, until, tuple(parts), order.key is None, refused)
     store.create_bytes(note_path(order.name), note.to_json().encode())
 
 
