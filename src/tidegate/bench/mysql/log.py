@@ -7,6 +7,7 @@ landed is compared with the database.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tidegate.bench.mysql.pairs import in_turns, median_cpu_s
 from tidegate.bench.mysql.parameters import Parameters, Place
 from tidegate.bench.mysql.tables import check_content, fill_tables, make_tables, table_names, update_tables
 from tidegate.bench.throughput import row_groups
-from tidegate.sources import open_source
+from tidegate.sources.mysql.source import MysqlSource
 from tidegate.sources.parquet import write_events
 
 _OPTIONS = {"file-size": "64MiB", "flush-interval": "30s"}  # files are cut by size, as in `throughput`
@@ -60,5 +61,6 @@ def _figures(place: Place, wanted: Parameters, names: list[str], rows: int, sour
 def prepare(source: str, directory: Path, changes: int) -> Path:
     """The change events of a source's first `changes` rows as Parquet."""
     shutil.rmtree(directory, ignore_errors=True)
-    write_events(directory, row_groups(open_source(source)), max(1, changes // _FILES))
+    with contextlib.closing(MysqlSource(source)) as opened:
+        write_events(directory, row_groups(opened), max(1, changes // _FILES))
     return directory
