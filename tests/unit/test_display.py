@@ -74,7 +74,7 @@ def test_an_outage_names_its_reason_once_and_the_next_try(shown: Callable[..., s
     assert "1,234 tables in all; next try in 12 s" in text
     assert "the upstream waits" in text
     assert "lag 1m 23s" in text
-    assert "1m 23s behind, 9.0 MiB of the log" in text
+    assert "1m 23s behind, 9 MiB of the log" in text
     assert "waits: the server db:3306 does not answer" in text
 
 
