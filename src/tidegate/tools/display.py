@@ -8,7 +8,7 @@ from typing import TextIO
 
 from tidegate.clock import Clock
 from tidegate.config.settings import Settings, show_size
-from tidegate.observe.status import DdlLine, Status
+from tidegate.observe.status import DdlLine, SnapshotLine, Status
 
 _TERMINAL_EVERY_S, _LINE_EVERY_S = 0.5, 5.0
 _BAR = 30
@@ -86,6 +86,8 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
         lines.append(
             f"  source    {status.source_lag_s:8.1f} s behind, {show_size(status.source_lag_bytes or 0)} of the log"
         )
+    if status.snapshot is not None:
+        lines.append(_snapshot(status.snapshot))
     if status.source_waits:
         lines.append(f"  source waits: {status.source_waits}")
     if status.waiting:
@@ -110,6 +112,20 @@ def _block(status: Status, rates: _Rates, elapsed: float) -> list[str]:
     return lines
 
 
+def _snapshot(line: SnapshotLine) -> str:
+    filled = min(_BAR, round(line.share * _BAR))
+    left = f", about {show_seconds(line.left_s)} left" if line.left_s is not None else ""
+    tables = f"{line.tables_left:,} tables left" if line.tables_left != 1 else "1 table left"
+    return f"  snapshot  [{'#' * filled}{'.' * (_BAR - filled)}] {line.share:4.0%}  {line.rows:,} rows, {tables}{left}"
+
+
+def show_seconds(seconds: float) -> str:
+    """`42 s`, `3 min`, `2.5 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 def _wait(ddl: DdlLine) -> str:
     return f"waits for {ddl.waits_for} ({ddl.waits_s:.0f} s)"
 
@@ -119,6 +135,7 @@ def _line(status: Status, rates: _Rates, elapsed: float) -> list[str]:
     failing += f" set-aside={status.set_aside_rows} rows" if status.set_aside_rows else ""
     failing += f" waits for {status.waiting}" if status.waiting else ""
     failing += f" source-lag={status.source_lag_s:.1f}s" if status.source_lag_s is not None else ""
+    failing += f" snapshot={status.snapshot.share:.0%}" if status.snapshot is not None else ""
     failing += f" source waits: {status.source_waits}" if status.source_waits else ""
     failing += f" {status.shortage}" if status.shortage else ""
     failing += f" {status.only_repeats}" if status.only_repeats else ""
