@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.driver.changefeed import Changefeed
-from tidegate.observe.status import BadRowsLine, DdlLine, Status
+from tidegate.observe.status import BadRowsLine, DdlLine, SnapshotLine, Status
 from tidegate.testing import START_TS, FakeClock, MemoryStore, TinySource, feed
 from tidegate.tools.display import Display
 from tidegate.tools.rates import Window
@@ -30,7 +30,7 @@ QUIET = Status(
     in_flight_items=0, duplicates=0, retrying={}, retrying_tables=0, set_aside={}, set_aside_rows=0, waiting=None,
     retry_in_s=None, source_left_bytes=None, source_begun_bytes=None, shortage=None, requests_per_s=0.0,
     requests_usd_per_day=0.0, put_budget_late_s=0.0, ddls={}, only_repeats=None, error=None,
-    source_lag_s=None, source_lag_bytes=None, source_waits="",
+    source_lag_s=None, source_lag_bytes=None, source_waits="", snapshot=None,
 )  # fmt: skip
 BAD = replace(
     QUIET,
@@ -43,6 +43,7 @@ BAD = replace(
     retry_in_s=12.4,
     source_lag_s=83.0,
     source_lag_bytes=9 * MIB,
+    snapshot=SnapshotLine(0.42, 3, 1_000_000, 83.0, "shop.orders"),
     source_waits="the server db:3306 does not answer since 80 s",
     ddls={
         f"{START_TS}/{n}": DdlLine("ALTER TABLE t\n" + "x" * 500, "shop.t", "9 tables to land", 5, 5) for n in range(9)
@@ -74,6 +75,7 @@ def test_an_outage_names_its_reason_once_and_the_next_try(shown: Callable[..., s
     assert "1,234 tables in all; next try in 12 s" in text
     assert "the upstream waits" in text
     assert "lag 1m 23s" in text
+    assert "42%  1,000,000 rows, 3 tables left  about 1m 23s left" in text
     assert "1m 23s behind, 9 MiB of the log" in text
     assert "waits: the server db:3306 does not answer" in text
 

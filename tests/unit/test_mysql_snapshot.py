@@ -38,12 +38,18 @@ class Reader:
     """What a consumer of the events has: it applies inserts as upserts, by the key of the table."""
 
     floor: dict[int, Place] = field(default_factory=dict)
-    tables: dict[str, dict[Row, Row]] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)  # of tables, as their last change has it
+    states: dict[int, dict[Row, Row]] = field(default_factory=dict)
     bags: dict[str, Counter[Row]] = field(default_factory=dict)  # tables without a key
     layouts: dict[int, Layout] = field(default_factory=dict)
     seen: dict[tuple[int, Place], object] = field(default_factory=dict)
     resolved: int = 0
     ddls: list[str] = field(default_factory=list)
+
+    @property
+    def tables(self) -> dict[str, dict[Row, Row]]:
+        """By name. If two had the same name, it is the later one."""
+        return {self.names[table]: self.states[table] for table in sorted(self.states)}
 
     def apply(self, rows: list[dict[str, Any]]) -> None:
         layouts = [row for row in rows if row["kind"] == LAYOUT]
@@ -68,7 +74,7 @@ class Reader:
         if not key:
             self._put_into_bag(self.bags.setdefault(name, Counter()), before, after)
             return
-        state = self.tables.setdefault(name, {})
+        self.names[table], state = name, self.states.setdefault(table, {})
         if before is not None:
             state.pop(tuple(before[i] for i in key), None)
         if after is not None:
@@ -272,3 +278,80 @@ def test_a_reader_has_exactly_the_tables_after_a_snapshot_while_clients_write(
             assert +again.reader.bags[table] == table_now(database, again, table), table
         assert kills == 0 or again.runs > 2
         assert "begun" not in again.offsets[-1]["snap"] or not again.offsets[-1]["snap"]["begun"]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_ddl_starts_the_snapshot_of_its_table_again_and_a_new_table_needs_none(
+    database: Database, tmp_path: Path
+) -> None:
+    with fresh(database.connect()) as connection, feeding(database, tmp_path) as feed:
+        filled(connection, 6_000)
+        feed.run_until(lambda: bool(feed.reader.tables.get("plain")))
+        assert len(feed.reader.tables["plain"]) < 3_000
+        asked(connection, "ALTER TABLE plain ADD COLUMN more int DEFAULT 7 AFTER id", "DROP TABLE pairs")
+        asked(connection, "CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1), (2)")
+        asked(connection, "INSERT INTO plain VALUES (9000, 1, 'x', 2)", "RENAME TABLE words TO wordy")
+        asked(connection, "INSERT INTO wordy VALUES ('~', 1)")
+        feed.run_until(lambda: feed.is_over)
+        feed.catch_up()
+        for table in ("plain", "late", "wordy"):
+            assert feed.reader.tables[table] == table_now(database, feed, table), table
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_only_a_snapshot_ends_when_all_tables_are_out(database: Database, tmp_path: Path) -> None:
+    with fresh(database.connect()) as connection:
+        filled(connection, 1_000)
+    with feeding(database, tmp_path, "tables=snap.*&snapshot=only") as feed, writing(database, change, 1):
+        source = feed.begin()
+        assert source.finite
+        assert source.backlog_bytes(source.initial()) == 1
+        feed.run_until(lambda: source.backlog_bytes(feed.offsets[-1]) == 0)
+        assert not feed.step()
+        assert len(feed.reader.tables) >= 3
+
+
+def test_only_a_snapshot_of_no_table_ends_at_once(database: Database, tmp_path: Path) -> None:
+    with fresh(database.connect()), feeding(database, tmp_path, "tables=snap.none&snapshot=only") as feed:
+        source = feed.begin()
+        feed.run_until(lambda: source.backlog_bytes(feed.offsets[-1]) == 0)
+        assert feed.reader.tables == {}
+
+
+def test_without_a_snapshot_only_changes_come(database: Database, tmp_path: Path) -> None:
+    with fresh(database.connect()) as connection:
+        asked(connection, "INSERT INTO marker VALUES (-1)")
+    with feeding(database, tmp_path, "tables=snap.*&snapshot=never") as feed:
+        feed.step()
+        with database.connect() as connection:
+            asked(connection, "INSERT INTO snap.marker VALUES (1)")
+        feed.run_until(lambda: "marker" in feed.reader.tables)
+        assert feed.reader.tables["marker"] == {(b"1",): (b"1",)}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_what_was_staged_is_deleted_when_it_is_durable_and_the_state_says_how_far_it_is(
+    database: Database, tmp_path: Path
+) -> None:
+    with fresh(database.connect()) as connection:
+        filled(connection, 2_000)
+    chunks = tmp_path / "sink" / "_tidegate" / "source" / "chunks"
+    states = []
+    with feeding(database, tmp_path) as feed:
+        while not feed.is_over:
+            feed.step()
+            source = feed.begin()
+            source.durable(feed.offsets[-1])
+            assert source._follower is not None
+            states.append(source._follower.state()["snapshot"])
+        source.durable(feed.offsets[-1])
+        until_empty(chunks)
+    assert states[-1] is None
+    shares = [state["share"] for state in states if state is not None]
+    assert shares[-1] > 0.3
+    assert feed.offsets[-1]["snap"]["rows"] > 4_000
+
+
+def until_empty(folder: Path) -> None:
+    while list(folder.iterdir()):
+        threading.Event().wait(0.02)

@@ -95,8 +95,8 @@ class Snapshot:
             inner = [low + i for i in range(1, parts) if low + i < (high or ROWS)]
             borders = [*((str(border),) for border in inner), order.high]
             notes = tuple(PartNote(order.name, 1, 1, border) for border in borders)
-            self.lows[order.name] = low
             self.notes[order.name] = Note(("bin.1", after), ("bin.1", after), ("bin.1", self.log_end), notes)
+            self.lows[order.name] = low
         self.queue.read(self.reads - (self.chance.random() < 0.1), self.notes.get)
 
     def read_the_log(self) -> None:

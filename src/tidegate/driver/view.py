@@ -24,7 +24,7 @@ from tidegate.errors import BadSetting
 from tidegate.events import physical_ms, shown_time
 from tidegate.format.bad_rows import folder_of
 from tidegate.format.ddl.events import ALL
-from tidegate.observe.status import NAMED, USD_PER_REQUEST, BadRowsLine, DdlLine, Rate, Status, Totals
+from tidegate.observe.status import NAMED, USD_PER_REQUEST, BadRowsLine, DdlLine, Rate, SnapshotLine, Status, Totals
 from tidegate.sources.source import SourceState
 
 _MARKED = 3  # tables that are named
@@ -35,6 +35,13 @@ _STAGES = {DRAINING: "the barrier", WRITING: "its schema files"}  # nothing left
 def no_state() -> SourceState | None:
     """The source has no upstream of its own, or says nothing about it."""
     return None
+
+
+def _snapshot_line(source: SourceState | None) -> SnapshotLine | None:
+    if source is None or source.snapshot is None:
+        return None
+    found = source.snapshot
+    return SnapshotLine(found.share, found.tables_left, found.rows, found.left_s, found.table)
 
 
 @dataclass
@@ -83,6 +90,9 @@ class View:
                 gauges[f"{name}_lag_seconds"] = max(0.0, (wall_ms - physical_ms(ts)) / 1000)
         if (source := self.source_state()) is not None:
             gauges |= {"source_lag_seconds": source.lag_s, "source_lag_bytes": source.lag_bytes}
+            snapshot = source.snapshot
+            gauges["source_snapshot_tables"] = snapshot.tables_left if snapshot is not None else 0
+            gauges["source_snapshot_share"] = snapshot.share if snapshot is not None else 1.0
         return gauges
 
     def _counts(self) -> dict[str, float]:
@@ -146,6 +156,7 @@ class View:
                 only_repeats=self._only_repeats(),
                 source_lag_s=source.lag_s if source is not None else None,
                 source_lag_bytes=source.lag_bytes if source is not None else None,
+                snapshot=_snapshot_line(source),
                 source_waits=source.waits if source is not None else "",
                 error=str(self.life.error) if self.life.error is not None else None,
             )

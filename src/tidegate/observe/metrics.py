@@ -121,6 +121,8 @@ GROUPS: dict[str, tuple[Metric, ...]] = {
         Metric("resolved_lag_seconds", GAUGE, "Wall clock less the resolved mark"),
         Metric("source_lag_seconds", GAUGE, "How far reading is behind the database that is followed"),
         Metric("source_lag_bytes", GAUGE, "Bytes of the database's log that are not read yet"),
+        Metric("source_snapshot_tables", GAUGE, "Tables of the database whose snapshot is not complete"),
+        Metric("source_snapshot_share", GAUGE, "How much of the snapshot is emitted, from 0 to 1, about"),
     ),
     "DDL": (
         Metric("ddl_drain_duration_seconds", HISTOGRAM, "From a DDL to all before it being durable", buckets=_SECONDS),

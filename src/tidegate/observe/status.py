@@ -49,6 +49,17 @@ class BadRowsLine:
 
 
 @dataclass(frozen=True)
+class SnapshotLine:
+    """`share` is from 0 to 1; `left_s` is about how many seconds are left, None as long as nobody can say it."""
+
+    share: float
+    tables_left: int
+    rows: int
+    left_s: float | None
+    table: str
+
+
+@dataclass(frozen=True)
 class Status:
     """A changefeed at one moment, for the display, the report and `handle.status()`."""
 
@@ -88,6 +99,7 @@ class Status:
     only_repeats: str | None  # the sentence, if every change that was read was below the checkpoint of the start
     source_lag_s: float | None  # how far reading is behind the database; None if the source is no database
     source_lag_bytes: int | None  # the same in bytes of its log
+    snapshot: SnapshotLine | None  # how far the snapshot of a database is, while it is under way
     source_waits: str  # what keeps the source from reading, such as a server that is away; "" for nothing
     error: str | None
 

@@ -114,12 +114,24 @@ class Told(Protocol):
 
 
 @dataclass(frozen=True)
+class SnapshotState:
+    """How far the snapshot of a source is. `share` is from 0 to 1, `left_s` None as long as nobody can say it."""
+
+    tables_left: int
+    rows: int
+    share: float
+    left_s: float | None
+    table: str  # that is read now
+
+
+@dataclass(frozen=True)
 class SourceState:
     """How far behind its upstream a source is, and what keeps it there: `waits` is a sentence, or empty."""
 
     lag_s: float
     lag_bytes: int
     waits: str = ""
+    snapshot: SnapshotState | None = None  # while it is under way
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.events import physical_time
-from tidegate.observe.status import Status
+from tidegate.observe.status import SnapshotLine, Status
 from tidegate.tools.rates import Rates
 from tidegate.wording import escaped, human_bytes, human_seconds
 
@@ -43,6 +43,8 @@ def _figures(status: Status, rates: Rates, elapsed: float) -> Iterator[Row]:
     if status.source_lag_s is not None:
         behind = human_bytes(status.source_lag_bytes or 0)
         yield "source", f"{human_seconds(status.source_lag_s)} behind, {behind} of the log", ""
+    if status.snapshot is not None:
+        yield "snapshot", _snapshot(status.snapshot), ""
     total = human_bytes(status.bytes_accepted)
     yield "accepted", f"{human_bytes(rates.accepted):>9}/s  {rates.rows:>11,.0f} rows/s  {total} in all", ""
     landed = f"{human_bytes(status.bytes_landed)} in {status.files:,} files"
@@ -59,6 +61,12 @@ def _progress(left: int, begun: int, left_s: float | None) -> str:
     share = min(1.0, max(0.0, 1 - left / begun))
     time_left = f"  {human_seconds(left_s)} left" if left_s is not None and left else ""
     return f"[{_bar(share)}] {100 * share:.0f} %  {human_bytes(left)} to read{time_left}"
+
+
+def _snapshot(line: SnapshotLine) -> str:
+    left = f"  about {human_seconds(line.left_s)} left" if line.left_s is not None else ""
+    tables = f"{line.tables_left:,} tables left" if line.tables_left != 1 else "1 table left"
+    return f"[{_bar(line.share)}] {line.share:.0%}  {line.rows:,} rows, {tables}{left}"
 
 
 def _tables(status: Status) -> str:

@@ -88,6 +88,8 @@ def _words(status: Status, rates: Rates, elapsed: float) -> Iterator[str]:
         yield f"source={_bytes(status.source_left_bytes)} to read{left}"
     if status.source_lag_s is not None:
         yield f"source-lag={status.source_lag_s:.1f}s"
+    if status.snapshot is not None:
+        yield f"snapshot={status.snapshot.share:.0%}"
     if status.wake_held:
         yield "; the upstream waits until the spool is at its low mark"
     yield from _troubles(status)

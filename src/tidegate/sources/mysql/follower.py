@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tidegate.errors import SourceUnavailable
 from tidegate.events import EVENTS, LAYOUT
-from tidegate.sources.mysql.address import NEVER, Address
+from tidegate.sources.mysql.address import NEVER, ONLY, Address
 from tidegate.sources.mysql.chain import Chain
 from tidegate.sources.mysql.connect import ServerFacts
 from tidegate.sources.mysql.cursor import (
@@ -88,7 +88,7 @@ class Follower:
             found = self._await(start, limit_bytes, held)
             reads = self.snapshot.hand_out(start.snap) if self.snapshot is not None else 0
             if found is None and reads == start.snap.get("reads", 0):
-                return start
+                return self._with_the_end_of_the_snapshot(start)
             before = stand_of(self.chain, start)
             stand, size = found or (before, 0)
             window = self._window()
@@ -105,6 +105,13 @@ class Follower:
                 return end
             parts = [self.chain.extras[item].chunk for item in self._extras(before, stand)]
             return replace(end, snap=self.snapshot.moved(start.snap, filter(None, parts), reads))
+
+    def _with_the_end_of_the_snapshot(self, start: Cursor) -> Cursor:
+        """Nothing is new but that the snapshot is over, which is worth an offset if nothing else is wanted."""
+        if self.snapshot is None or self.address.snapshot != ONLY:
+            return start
+        snap = self.snapshot.moved(start.snap, (), int(start.snap.get("reads", 0)))
+        return replace(start, snap=snap) if snap.get("over") and not start.snap.get("over") else start
 
     def _await(self, start: Cursor, limit_bytes: int, held: frozenset[int]) -> tuple[Stand, int] | None:
         """What to hand out; waits a little for it. None if there is nothing. The caller holds the lock."""
@@ -176,7 +183,8 @@ class Follower:
         """What the status shows besides the lag."""
         with self.pump.lock:
             assembler, relay = self.pump.indexer.assembler, self.pump.indexer.relay
-            return {"position": f"{assembler.file}:{assembler.at}", "relay_bytes": relay.held_bytes}
+            shown: dict[str, Any] = {"position": f"{assembler.file}:{assembler.at}", "relay_bytes": relay.held_bytes}
+            return shown | ({"snapshot": self.snapshot.state()} if self.snapshot is not None else {})
 
     def close(self) -> None:
         if self.watch is not None:
@@ -188,6 +196,8 @@ class Follower:
     def durable(self, end: Cursor) -> None:
         """Nobody will read again what is before this cursor."""
         self.records.forget(end.record)
+        if self.snapshot is not None:
+            self.snapshot.durable(end.ts)
         if self.schema.history.wants_compaction():
             first = end.first_place
             self.schema.history.compact(LogPlace(self._names.file(first.file), first.at))

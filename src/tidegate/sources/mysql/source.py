@@ -17,7 +17,7 @@ from pymysql.connections import Connection
 
 from tidegate.errors import BadSetting
 from tidegate.events import tso
-from tidegate.sources.mysql.address import NEVER, Address, parse_address
+from tidegate.sources.mysql.address import NEVER, ONLY, Address, parse_address
 from tidegate.sources.mysql.connect import clock_us, connect, connected, server_facts
 from tidegate.sources.mysql.cursor import Cursor
 from tidegate.sources.mysql.decode import read_rows
@@ -41,7 +41,6 @@ _INSPECT_S = 600  # information_schema of a million tables takes its time
 
 
 class MysqlSource:
-    finite = False
     _follower: Follower | None = None
 
     def __init__(self, uri: str, private: Private | None = None) -> None:
@@ -50,6 +49,7 @@ class MysqlSource:
         self.address: Address = address
         self._private = private or Private(password_of(address.password, None, {}))
         self._path = self._private.path
+        self.finite = address.snapshot == ONLY
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing that is private, and no thread: other processes read the file that the driver wrote."""
@@ -69,6 +69,8 @@ class MysqlSource:
 
     def latest(self, start: Offset, limit_bytes: int, held: frozenset[int]) -> Offset:
         cursor = Cursor.of(start)
+        if self.finite and _is_over(start):
+            return start
         end = self._following(cursor).latest(self._placed(cursor), limit_bytes, held)
         return start if end == self._placed(cursor) and not cursor.is_first else end.offset()
 
@@ -107,7 +109,8 @@ class MysqlSource:
         return read_state(self._private.relay_dir) if self._private.relay_dir else None
 
     def backlog_bytes(self, offset: Offset) -> int | None:
-        return None
+        """The log never ends. If only a snapshot is wanted, something is left until it is over."""
+        return None if not self.finite else int(not _is_over(offset))
 
     def newest_ts(self) -> int | None:
         return None
@@ -177,3 +180,8 @@ class MysqlSource:
     @property
     def _connect(self) -> Callable[[], Connection]:
         return partial(connect, self.address, self._private.password)
+
+
+def _is_over(offset: Offset) -> bool:
+    """Whether the snapshot has ended at this offset."""
+    return bool(offset.get("snap", {}).get("over"))

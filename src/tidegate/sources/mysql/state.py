@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tidegate.sources.source import SourceState
+from tidegate.sources.source import SnapshotState, SourceState
 
 _FILE = "status.json"
 
@@ -38,4 +38,6 @@ def read_state(folder: str) -> SourceState | None:
     found = read_values(folder)
     if "lag_s" not in found:
         return None
-    return SourceState(float(found["lag_s"]), int(found["lag_bytes"]), str(found["waits"]))
+    snapshot = found.get("snapshot")
+    known = SnapshotState(**snapshot) if snapshot else None
+    return SourceState(float(found["lag_s"]), int(found["lag_bytes"]), str(found["waits"]), known)

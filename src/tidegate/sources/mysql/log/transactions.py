@@ -190,12 +190,11 @@ class Assembler:
     def _runs(self, part: Arrivals, queries: Numbers) -> Iterator[Step]:
         """One run, or several around the places where the caller wants to stop."""
         while len(part.start):
-            places = self._places(part)
+            places, before = self._places(part), self.stop
             cut = self._first_behind_stop(part, places)
             if cut > 0:
                 yield self._run(part.part(0, cut), queries[:cut], places[:cut])
-            if cut < len(part.start):
-                before = self.stop
+            if cut < len(part.start) and self.stop == before:  # a run that ends there has moved it already
                 yield Reached()
                 assert self.stop is None or before is None or self.stop > before, "the caller moves the stop"
             part, queries = part.part(cut, len(part.start)), queries[cut:]

@@ -21,6 +21,7 @@ from tidegate.sources.mysql.snapshot.select import Border, between, quoted, sele
 
 CHUNK_BYTES = 8 << 20
 _LEAST_ROWS, _MOST_ROWS = 64, 200_000
+_LEAST_ROW_BYTES, _USUAL_ROW_BYTES = 64, 256
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,11 @@ def _is_usable(key: Key, usable: set[str]) -> bool:
 
 
 def chunk_rows(row_bytes: int) -> int:
-    """How many rows a chunk should have if a row has about so many bytes."""
-    return min(_MOST_ROWS, max(_LEAST_ROWS, CHUNK_BYTES // max(1, row_bytes)))
+    """How many rows a chunk should have if a row has about so many bytes; 0 if nobody knows.
+
+    What a server says of a table that was filled lately may be much too small.
+    """
+    return min(_MOST_ROWS, max(_LEAST_ROWS, CHUNK_BYTES // max(_LEAST_ROW_BYTES, row_bytes or _USUAL_ROW_BYTES)))
 
 
 def next_border(

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ from tidegate.sources.mysql.pump import Pump
 from tidegate.sources.mysql.snapshot.background import Background, Borders, Chores, Wholes, Work
 from tidegate.sources.mysql.snapshot.borders import ReadKey, has_key, key_of
 from tidegate.sources.mysql.snapshot.notes import Notes
+from tidegate.sources.mysql.snapshot.pace import Pace
 from tidegate.sources.mysql.snapshot.progress import Progress
 from tidegate.sources.mysql.snapshot.queue import PartName, Queue
 from tidegate.sources.mysql.snapshot.stage import read_note
@@ -63,7 +65,7 @@ class Keeper:
     recorded: Sequence[tuple[int, str]] = ()
     queue: Queue = field(default_factory=lambda: Queue(secrets.token_hex(3)))
     tip: Progress = field(default_factory=Progress)  # at the end of the log that is known
-    emitted_rows: int = 0
+    pace: Pace = field(default_factory=Pace)
     reached: LogPlace = ("", 0)  # up to where the log is known
     _parts: list[tuple[int, str]] = field(default_factory=list)  # commit-ts and names of those that are not durable
     _chores: Chores = field(default_factory=Chores)
@@ -72,6 +74,7 @@ class Keeper:
 
     def __post_init__(self) -> None:
         self.tip = Progress.from_json(self.snap)
+        self.pace.rows = int(self.snap.get("rows", 0))
         self._parts = list(self.recorded)
         for _, name in self.recorded:
             self.tip = self.notes.after(self.tip, PartName.of(name))
@@ -93,6 +96,15 @@ class Keeper:
             over = [name for placed, name in self._parts if placed <= ts]
             self._parts = [(placed, name) for placed, name in self._parts if placed > ts]
         self._chores.todo.extend(partial(self.notes.forget, name) for name in over)
+
+    def state(self) -> dict[str, Any] | None:
+        """What the status shows while the snapshot is under way."""
+        if self.tip.is_over(self.waiting):
+            return None
+        left = self.catalogue.count_waiting(self.tip.done) - sum(
+            each.border is None for each in self.tip.begun.values()
+        )
+        return asdict(self.pace.state(self.queue, left, time.monotonic()))
 
     def _known_place(self) -> LogPlace:
         return self.indexer.assembler.file, self.indexer.assembler.at
@@ -130,12 +142,13 @@ class Keeper:
 
     def moved(self, snap: Snap, parts: Iterable[str], reads: int) -> dict[str, Any]:
         """What an offset says about the snapshot when these parts were handed out, and chunks to read."""
-        progress = Progress.from_json(snap)
-        for name in parts:
-            progress = self.notes.after(progress, PartName.of(name))
+        progress, emitted = Progress.from_json(snap), [PartName.of(name) for name in parts]
+        for part in emitted:
+            progress = self.notes.after(progress, part)
         settled = progress.settled(self.waiting)
-        over = {"over": True} if settled.is_over(self.waiting) else {}
-        return {**settled.to_json(), "reads": reads, **over}
+        rows = int(snap.get("rows", 0)) + sum(self.notes.part(part).rows for part in emitted)
+        over = {"over": True} if self.indexer.settler.is_live and settled.is_over(self.waiting) else {}
+        return {**settled.to_json(), "reads": reads, "rows": rows, **over}
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -180,7 +193,7 @@ class Keeper:
             if placed_bytes >= limit_bytes or not self.indexer.chunk(str(part)):
                 break
             placed_bytes += self.notes.part(part).value_bytes
-            self.emitted_rows += self.notes.part(part).rows
+            self.pace.emitted(self.notes.part(part).rows, time.monotonic())
             self.queue.placed(part)
             self._parts.append((self.chain.last("ts"), str(part)))
             self.tip = self.notes.after(self.tip, part).settled(self.waiting)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tidegate.errors import BadLog
 from tidegate.sources.mysql.catalogue import TableEntry
-from tidegate.sources.mysql.snapshot.borders import ReadKey, key_of
+from tidegate.sources.mysql.snapshot.borders import ReadKey, chunk_rows, key_of
 from tidegate.sources.mysql.snapshot.progress import Progress
 from tidegate.sources.mysql.snapshot.select import Border
 from tidegate.sources.mysql.snapshot.stage import Note, Order
@@ -184,6 +184,14 @@ class Queue:
             if chunk.state == HANDED:
                 chunk.note = note(chunk.order.name) if chunk.reads <= reads else None
                 chunk.state = PLANNED if chunk.note is None else STAGED
+        for reading in self.tables.values():
+            self._measure(reading)
+
+    def _measure(self, reading: Reading) -> None:
+        """The next chunks of a table have as many rows as fit by what was read of it."""
+        parts = [part for chunk in reading.chunks if chunk.note is not None for part in chunk.note.parts]
+        if rows := sum(part.rows for part in parts):
+            reading.rows = chunk_rows(sum(part.value_bytes for part in parts) // rows)
 
     # -- placing -----------------------------------------------------------------------------------------------------
 
