@@ -224,26 +224,33 @@ def _attend(handle: Handle, duration: float | None, arguments: argparse.Namespac
     closing = _Closing(handle, display, arguments.close_timeout)
     if handle.metrics_port is not None:
         print(f"metrics on port {handle.metrics_port}", flush=True)
-    while not handle.done:
-        with contextlib.suppress(OnlyRepeats):  # raised again below, after the report that says so
-            handle.await_termination(0.1)
-        if signals.asked or (duration is not None and time.monotonic() - started >= duration):
-            closing.begin()
-        if signals.asked > 1:
-            display.close(handle.status())
-            print("left at once: what was spooled and not landed will be read again", flush=True)
-            os._exit(130)
-        closing.look()
-        if display.is_due:
-            display.show(handle.status())
-    display.close(handle.status())
-    arguments.log.write = None
+    try:
+        while not handle.done:
+            with contextlib.suppress(OnlyRepeats):  # raised again below, after the report that says so
+                handle.await_termination(0.1)
+            if signals.asked or (duration is not None and time.monotonic() - started >= duration):
+                closing.begin()
+            if signals.asked > 1:
+                _leave(display)
+            closing.look()
+            if display.is_due:
+                display.show(handle.status())
+    finally:
+        display.close(handle.status())
+        arguments.log.write = None
     report = summary(handle.status(), handle.changefeed, time.monotonic() - started)
     print(report.text(_program(), _repeated(arguments)))
     if arguments.report:
         Path(arguments.report).write_text(json.dumps(report.figures, indent=2) + "\n", encoding="utf-8")
     handle.await_termination()
     return 1 if closing.gave_up else 0
+
+
+def _leave(display: Display) -> None:
+    """At once: nothing is asked that may have to wait."""
+    display.leave()
+    print("left at once: what was spooled and not landed will be read again", flush=True)
+    os._exit(130)
 
 
 def _program() -> str:

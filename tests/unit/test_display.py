@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -73,6 +74,7 @@ def test_an_outage_names_its_reason_once_and_the_next_try(shown: Callable[..., s
     assert text.count("retrying   sbtest.sbtest0: ") == 1
     assert "sbtest.sbtest1:" not in text
     assert "1,234 tables in all; next try in 12 s" in text
+    assert "waits      for the journal, next try in 12 s: sbtest/t/1/CDC1.csv: the connection to" in text
     assert "the upstream waits" in text
     assert "lag 1m 23s" in text
     assert "42%  1,000,000 rows, 3 tables left  about 1m 23s left" in text
@@ -140,6 +142,32 @@ def test_log_lines_stand_above_the_block_and_nothing_is_left_of_a_larger_one() -
     first = lines.index(next(line for line in lines if line.startswith("running")))
     assert first == 8, "four lines of the log, each two lines long"
     assert [line.split(" ")[0] for line in lines[first:] if line] == [
+        *("running", "accepted", "landed", "spool", "tables", "requests"),
+    ]
+
+
+def test_lines_of_many_threads_leave_no_debris() -> None:
+    screen = Screen()
+    display = Display(screen, clock := FakeClock(), 80)
+    clock.advance(1.0)
+    display.show(BAD)
+
+    def write() -> None:
+        for _ in range(50):
+            display.write_above("a line of the log")
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for n in range(100):
+        clock.advance(1.0)
+        display.show(QUIET if n % 2 else BAD)
+    for thread in threads:
+        thread.join()
+    display.close(QUIET)
+    lines = [line for line in screen.lines() if line]
+    assert lines[:200] == ["a line of the log"] * 200
+    assert [line.split(" ")[0] for line in lines[200:]] == [
         *("running", "accepted", "landed", "spool", "tables", "requests"),
     ]
 

@@ -92,7 +92,8 @@ def _spool_bar(status: Status) -> str:
 def _troubles(status: Status) -> Iterator[Row]:
     again = f"next try in {human_seconds(status.retry_in_s)}" if status.retry_in_s is not None else "tried again soon"
     if status.waiting:
-        yield "waits", f"for {status.waiting}; {again}", "yellow"
+        what, _, reason = status.waiting.partition(": ")  # the next try in front, because a long reason is cut
+        yield "waits", f"for {what}, {again}: {reason}", "yellow"
     if status.source_waits:
         yield "source", f"waits: {status.source_waits}", "yellow"
     yield from _retrying(status, again)

@@ -6,6 +6,7 @@ so that nothing is wider than the terminal.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -35,6 +36,8 @@ class Display:
         self._at = self._started = clock.steady()
         self._window = Window()
         self._live: Live | None = None
+        # The library decides how far to move up before it writes; another line in between would leave debris.
+        self._lock = threading.RLock()
 
     @property
     def is_due(self) -> bool:
@@ -58,12 +61,19 @@ class Display:
         """Leave the last state on the screen."""
         if self._live is not None:
             self._write(status, self._clock.steady())
-            self._live.stop()
-            self._live = None
+        self.leave()
+
+    def leave(self) -> None:
+        """Give the terminal back as it is."""
+        with self._lock:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
 
     def write_above(self, line: str) -> None:
-        """A line of the log. It may be wider than the terminal, which then wraps it by itself."""
-        self._console.print(Text(line), soft_wrap=True)
+        """A line of the log, from any thread. It may be wider than the terminal, which then wraps it by itself."""
+        with self._lock:
+            self._console.print(Text(line), soft_wrap=True)
 
     def _write(self, status: Status, now: float) -> None:
         rates, elapsed = self._window.rates(now, status), now - self._started
@@ -74,7 +84,8 @@ class Display:
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
             self._live.start()
-        self._live.update(block(status, rates, elapsed, self._console.width), refresh=True)
+        with self._lock:
+            self._live.update(block(status, rates, elapsed, self._console.width), refresh=True)
 
 
 def _words(status: Status, rates: Rates, elapsed: float) -> Iterator[str]:
