@@ -15,7 +15,7 @@ from pymysql.err import MySQLError
 from tidegate.bench.harness.clients import Load, Work
 from tidegate.bench.harness.databases import asked
 from tidegate.bench.harness.shop.rows import HARMLESS, shopper
-from tidegate.bench.harness.shop.tables import FOLLOWED, LEFT_OUT
+from tidegate.bench.harness.shop.tables import ATTIC, FOLLOWED, LEFT_OUT
 
 _PERMANENT = ("orders", "codes", "pairs", "loose", "parts", "mixed", "stock")
 _KINDS = ("int", "int NOT NULL DEFAULT 7", "varchar(20) DEFAULT 'so \"far\"'", "decimal(8,3)", "datetime(2)", "blob")
@@ -137,14 +137,14 @@ def _swap(b: Builder) -> Statements:
 
 
 def _move_in(b: Builder) -> Statements:
-    """A table with rows comes from a database that is not followed."""
+    """A table with rows gets a name that is followed."""
     name = b.new_name()
     b.made.append(name)
     rows = ",".join(f"({i}, 'from the attic')" for i in range(b.chance.randrange(1, 300)))
     return [
-        f"CREATE TABLE {LEFT_OUT}.{name} ({_OWN})",
-        f"INSERT INTO {LEFT_OUT}.{name} (v, name) VALUES {rows}",
-        f"RENAME TABLE {LEFT_OUT}.{name} TO {FOLLOWED}.{name}",
+        f"CREATE TABLE {ATTIC}{name} ({_OWN})",
+        f"INSERT INTO {ATTIC}{name} (v, name) VALUES {rows}",
+        f"RENAME TABLE {ATTIC}{name} TO {name}",
         f"UPDATE {name} SET v = v + 1 WHERE id % 3 = 0",
     ]
 
@@ -154,7 +154,7 @@ def _move_out(b: Builder) -> Statements:
         return []
     b.made.remove(name)
     b.added.pop(name, None)
-    return [f"RENAME TABLE {name} TO {LEFT_OUT}.{name}", f"DELETE FROM {LEFT_OUT}.{name}"]
+    return [f"RENAME TABLE {name} TO {ATTIC}{name}", f"DELETE FROM {ATTIC}{name}"]
 
 
 def _change_online(b: Builder) -> Statements:
@@ -162,11 +162,11 @@ def _change_online(b: Builder) -> Statements:
     new, old = b.new_name("new"), b.new_name("old")
     b.added.pop("codes", None)
     return [
-        f"CREATE TABLE {LEFT_OUT}.{new} LIKE codes",
-        f"ALTER TABLE {LEFT_OUT}.{new} MODIFY name varchar({b.chance.randrange(200, 300)}), COMMENT = '{new}'",
-        f"INSERT IGNORE INTO {LEFT_OUT}.{new} SELECT * FROM codes",
-        f"RENAME TABLE codes TO {LEFT_OUT}.{old}, {LEFT_OUT}.{new} TO codes",
-        f"DROP TABLE {LEFT_OUT}.{old}",
+        f"CREATE TABLE {ATTIC}{new} LIKE codes",
+        f"ALTER TABLE {ATTIC}{new} MODIFY name varchar({b.chance.randrange(200, 300)}), COMMENT = '{new}'",
+        f"INSERT IGNORE INTO {ATTIC}{new} SELECT * FROM codes",
+        f"RENAME TABLE codes TO {ATTIC}{old}, {ATTIC}{new} TO codes",
+        f"DROP TABLE {ATTIC}{old}",
     ]
 
 
