@@ -20,7 +20,7 @@ from tidegate.errors import BadEvents, StoreConflict, StoreRefused, TidegateErro
 from tidegate.executor.aside import MOST_ROWS, Aside, Unwritable
 from tidegate.executor.ingest import ingest
 from tidegate.executor.jobs import IngestJob, IngestOptions, LandOptions
-from tidegate.executor.rows import ITEMS, ROWS, SET_ASIDE
+from tidegate.executor.rows import ITEMS, ROWS, SET_ASIDE, TIMES
 from tidegate.executor.segments import FileRoom
 from tidegate.format.bad_rows import RowKey, bad_row_path, parse_bad_row_path
 from tidegate.format.encode.canal_json import CanalOptions
@@ -146,7 +146,7 @@ def texts(task: IngestJob, batches: list[list[Row]]) -> tuple[dict[int, bytes], 
     for item in sorted((i for i in items if i["kind"] == ROWS), key=lambda i: (i["first_ts"], i["first_seq"])):
         text = Path(item["segment"]).read_bytes()[item["offset"] : item["offset"] + item["length"]]
         found[item["table_id"]] = found.get(item["table_id"], b"") + text
-    return found, [item for item in items if item["kind"] != ROWS]
+    return found, [item for item in items if item["kind"] not in (ROWS, TIMES)]
 
 
 NUMBERS = st.sampled_from([b"1", b"2", b"-3", b"x", b"1,2", b""])
