@@ -146,6 +146,7 @@ class Indexer:
     def _keep_rows(self, run: Run) -> Numbers:
         """Writes the row events of followed tables to the relay; returns the transaction of each in the run."""
         rows = run.rows
+        self._learn_tables(run)  # also without rows: those of the last TABLE_MAP may come with the next run
         if not len(rows.start):
             return rows.transaction
         table = self._table_numbers(run)
@@ -161,13 +162,16 @@ class Indexer:
         self.chain.add_rows(segment, places, rows.end - rows.start, rows.kind, table, rows.ordinal, ids)
         return rows.transaction
 
-    def _table_numbers(self, run: Run) -> Numbers:
-        """For each row event the number of its table. TABLE_MAPs that are not known yet are learned."""
+    def _learn_tables(self, run: Run) -> None:
+        """Learns the TABLE_MAPs that are not known yet."""
         log = run.log
         ids, first = np.unique(unsigned(log, run.map_start, 6), return_index=True)
         for table_id, at in zip(ids.tolist(), first.tolist(), strict=True):
             start, end = int(run.map_start[at]), int(run.map_end[at])
             self.tables.number(table_id, lambda a=start, b=end: log[a:b].tobytes(), self.schema.catalogue)  # type: ignore[misc]
+
+    def _table_numbers(self, run: Run) -> Numbers:
+        """For each row event the number of its table."""
         used, of = np.unique(run.rows.table, return_inverse=True)
         numbers = [self.tables.known(table_id) for table_id in used.tolist()]
         if None in numbers:
