@@ -221,6 +221,6 @@ def test_routes_rename_rows_and_leave_the_rest_of_them_alone() -> None:
 
 
 def test_a_route_to_a_name_that_cannot_be_a_path_is_refused() -> None:
-    rules = TableRules(Rules(routes=Routes((Route(("shop.*",), "a" * 300),))))
+    rules = TableRules(Rules(routes=Routes((Route(("shop.*",), "a" * 800),))))
     with pytest.raises(BadEvents, match="route it to another name"):
         rules.routed(events_batch([change(7, START_TS, 1)]))

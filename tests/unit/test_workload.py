@@ -389,7 +389,7 @@ def test_batches_are_bounded_and_end_at_transactions() -> None:
         ("workload://sysbench?tables=2&shards=2&sharded=2", "unless `sharded` leaves other tables"),
         ("workload://sysbench?tables=2&shards=2&ddl=every:1s", "shards goes neither with ddl nor with neighbour"),
         ("workload://tpcc", "there is one workload only; write workload://sysbench"),
-        ("kafka://host/topic", "unknown kind 'kafka'; known: workload://sysbench"),
+        ("kafka://host/topic", "unknown kind 'kafka'; known: mysql://user@host"),
         ("nothing", "unknown kind ''"),
     ],
 )

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tidegate.driver.adoption import planned_content
+from tidegate.driver.entries import DamagedJournal
 from tidegate.driver.entries import planned_files as files_of
 from tidegate.driver.recovery import read_journal
 from tidegate.format.layout import PathOptions, data_path
@@ -28,7 +29,12 @@ def planned_files(store: Store, options: PathOptions, checkpoint_ts: int) -> Pla
     """
     try:
         _, found = read_journal(store, options)
-    except (ValueError, KeyError, TypeError):  # no journal of ours, or a damaged one: it explains no data file
+    except (
+        DamagedJournal,
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # no journal of ours, or a damaged one: it explains no data file
         return {}
     if checkpoint_ts > found.checkpoint_ts:
         return {}
